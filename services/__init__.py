@@ -1,0 +1,1 @@
+"""The programs, run from the tree; never installed."""

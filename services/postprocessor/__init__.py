@@ -1,0 +1,1 @@
+"""Owns a stream: detokenizes, parses, numbers its events."""

@@ -1,0 +1,1 @@
+"""Validates, renders, tokenizes and builds the structural tag of a request."""

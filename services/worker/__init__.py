@@ -1,0 +1,1 @@
+"""Runs the engine: token ids in, token ids out; knows no model family."""

@@ -1,0 +1,1 @@
+"""The bus: subjects, the port, and its NATS and in-memory implementations."""

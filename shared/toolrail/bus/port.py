@@ -1,0 +1,206 @@
+"""The bus as its users see it: an interface with two implementations, NATS and in-memory.
+
+Guarantees. `publish`: at most once, in order per subject and sender. `request`/`serve`: one server
+of the queue group answers, or the caller learns why not before its deadline. `WorkQueue`: at least
+once, an accepted item survives the death of everybody until it is acknowledged. `KeyValue`: last
+value, watchers see every change including expiry. Trace context is carried in headers by the bus
+itself: `request`, `serve`, `put` and `pull` inject and extract it; frames carry none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+FrameHandler: TypeAlias = Callable[[bytes], None]
+"""Called in order, inline, for every message: it must be quick and must not raise."""
+
+RequestHandler: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+"""Answers one request. It runs as a task of its own, inside the caller's trace context."""
+
+ChangeHandler: TypeAlias = Callable[[str, bytes | None], None]
+"""A key's new value, or None when it was deleted or expired."""
+
+
+class Subscription(Protocol):
+    """An interest that can be withdrawn."""
+
+    async def stop(self, *, drain_s: float = 0.0) -> None:
+        """Take nothing new; wait up to `drain_s` for what was already received."""
+        ...
+
+
+class WorkItem(Protocol):
+    """One delivery of a job; until `ack` it will be delivered again if its worker dies."""
+
+    @property
+    def payload(self) -> bytes:
+        """The job's bytes."""
+        ...
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered, this time included: 1 for the first."""
+        ...
+
+    @property
+    def trace_headers(self) -> dict[str, str]:
+        """W3C trace context of the sender (`traceparent`, …), empty when there is none."""
+        ...
+
+    async def ack(self) -> None:
+        """Done with it: never again."""
+        ...
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Give it back for another worker."""
+        ...
+
+    async def in_progress(self) -> None:
+        """Still waiting to start it: restart the redelivery clock."""
+        ...
+
+
+class WorkPull(Protocol):
+    """A standing pull on one model's queue, bounded by credit."""
+
+    def grant(self, credit: int) -> None:
+        """Allow `credit` further items to be delivered (free slots); callable from callbacks."""
+        ...
+
+    async def stop(self) -> None:
+        """Withdraw the pull; undelivered items stay queued."""
+        ...
+
+
+class WorkQueue(Protocol):
+    """The durable queue of jobs, one line per model."""
+
+    async def put(self, model: str, payload: bytes, *, message_id: str, timeout_s: float) -> None:
+        """Accept a job; a repeated `message_id` is accepted once.
+
+        Raises:
+            QueueFullError: the queue is at its bound.
+            DeadlineError: no acknowledgement within `timeout_s`.
+        """
+        ...
+
+    async def pull(self, model: str, handler: Callable[[WorkItem], None]) -> WorkPull:
+        """Deliver jobs of `model` to `handler`, never more than the credit granted."""
+        ...
+
+
+class KeyValue(Protocol):
+    """A bucket of small values whose keys expire unless renewed."""
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Set or renew `key`; it expires `ttl_s` (of the bucket) later."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove `key`; watchers see None."""
+        ...
+
+    async def watch(self, handler: ChangeHandler) -> Subscription:
+        """Tell `handler` all present keys before this returns, then every change."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """Immutable blobs by name."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Store `data`; storing the same name again is a no-op."""
+        ...
+
+    async def get(self, name: str) -> bytes:
+        """The blob. Raises KeyError when there is none."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Remove it if it is there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BusStats:
+    """Counters of one connection since it was opened."""
+
+    messages_out: int = 0
+    messages_in: int = 0
+    bytes_out: int = 0
+    bytes_in: int = 0
+    reconnects: int = 0
+    dropped: int = 0
+
+
+class Bus(Protocol):
+    """One connection of one process."""
+
+    @property
+    def work(self) -> WorkQueue:
+        """The queue of jobs."""
+        ...
+
+    @property
+    def models(self) -> KeyValue:
+        """Model cards."""
+        ...
+
+    @property
+    def instances(self) -> KeyValue:
+        """Live processes."""
+        ...
+
+    @property
+    def blobs(self) -> ObjectStore:
+        """Tokenizers, templates, large prompts."""
+        ...
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """Largest payload a message may have; larger ones go through `blobs`."""
+        ...
+
+    def stats(self) -> BusStats:
+        """Counters for metrics and benchmarks."""
+        ...
+
+    async def publish(self, subject: str, payload: bytes) -> None:
+        """Send and forget, in order. Raises BusClosedError."""
+        ...
+
+    def publish_soon(self, subject: str, payload: bytes) -> None:
+        """Like `publish`, from a callback: queued in order, bounded; a full queue drops and counts.
+
+        Receivers notice a drop by the sequence numbers of the streams.
+        """
+        ...
+
+    async def subscribe(self, subject: str, handler: FrameHandler) -> Subscription:
+        """Deliver every message on `subject` (wildcards allowed) to `handler`, in order, inline."""
+        ...
+
+    async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
+        """The answer of one server of `subject`.
+
+        Raises:
+            NoRespondersError: nobody serves it (noticed at once).
+            DeadlineError: no answer within `timeout_s`.
+            BusClosedError: the connection is gone.
+        """
+        ...
+
+    async def serve(
+        self, subject: str, queue: str, handler: RequestHandler, *, max_in_flight: int
+    ) -> Subscription:
+        """Answer requests as a member of `queue`; beyond `max_in_flight` they wait their turn.
+
+        A handler that raises is a bug: it is logged and the caller meets its deadline.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Flush and disconnect."""
+        ...

@@ -1,0 +1,67 @@
+"""Every subject, stream, bucket and queue group on the bus, and nowhere else.
+
+Served model names hold `/`, `.` and spaces; on the bus a model is its token: a readable slug and a
+hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+PREFIX: Final = "toolrail.v1"
+
+PREPARE: Final = f"{PREFIX}.prepare"
+"""gateway → preprocessor, acknowledged request, queue group PREPROCESSORS."""
+
+STREAM: Final = f"{PREFIX}.stream"
+"""preprocessor → postprocessor, acknowledged request, queue group POSTPROCESSORS."""
+
+PREPROCESSORS: Final = "preprocessors"
+POSTPROCESSORS: Final = "postprocessors"
+
+WORK_STREAM: Final = "TOOLRAIL_WORK"
+"""The JetStream work queue of jobs; one durable pull consumer per model."""
+
+WORK_SUBJECTS: Final = f"{PREFIX}.work.>"
+
+MODELS_BUCKET: Final = "toolrail_models"
+"""KV: `<model token>.<worker>` → ModelCard, with a TTL that heartbeats renew."""
+
+INSTANCES_BUCKET: Final = "toolrail_instances"
+"""KV: `<service>.<instance>` → Instance, with a TTL that heartbeats renew."""
+
+BLOBS_BUCKET: Final = "toolrail_blobs"
+"""Object store: tokenizers, templates (by content hash), prompts too large for a message."""
+
+
+def model_token(model: str) -> str:
+    """A subject-safe token for a served model name: equal names, equal tokens."""
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", model)[:40].strip("-") or "model"
+    return f"{slug}-{hashlib.blake2b(model.encode(), digest_size=5).hexdigest()}"
+
+
+def work(model: str) -> str:
+    """Subject of a model's jobs."""
+    return f"{PREFIX}.work.{model_token(model)}"
+
+
+def tokens(postprocessor: str) -> str:
+    """Subject of the TokenFrames for a postprocessor instance."""
+    return f"{PREFIX}.post.{postprocessor}"
+
+
+def events(gateway: str) -> str:
+    """Subject of the EventFrames for a gateway instance."""
+    return f"{PREFIX}.out.{gateway}"
+
+
+def control(instance: str) -> str:
+    """Subject on which one instance takes Cancel and other orders."""
+    return f"{PREFIX}.ctl.{instance}"
+
+
+def cancel(model: str) -> str:
+    """Subject on which all workers of a model hear of cancelled requests."""
+    return f"{PREFIX}.cancel.{model_token(model)}"

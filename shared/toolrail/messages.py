@@ -1,0 +1,405 @@
+"""Every message that crosses the bus, its encoders and its decoders.
+
+Hand-overs are keyed structs: they evolve by new fields with defaults. Frames are `array_like`:
+they are the hot path, one message per engine step and destination, never one per token. Every
+message carries the schema version; hand-overs carry an absolute deadline in unix milliseconds.
+Trace context travels in headers and is the bus's business.
+
+A field's type never changes and fields of an `array_like` struct are only ever appended.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from toolrail.errors import DecodeError
+from toolrail.events import Event
+from toolrail.parsing import ParseSpec
+from toolrail.structural_tag import TagOptions
+
+SCHEMA_VERSION: Final = 1
+
+FailureCode: TypeAlias = Literal[
+    "invalid_request",  # 4xx: the caller's fault, `status` and `param` say more
+    "not_found",  # 404: no such model
+    "unavailable",  # 503: nobody there to take it
+    "overloaded",  # 429: a bounded queue was full
+    "deadline",  # 504
+    "engine",  # 500: the engine failed it (finish_reason "error", bad grammar, dead engine)
+    "lost",  # 502: a gap in a numbered stream, a peer that died
+    "cancelled",  # 499: the client left or asked for it
+    "internal",  # 500: a bug of ours
+]
+FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
+"""How the engine ended a choice. What a client sees also depends on the calls made."""
+
+
+class Handoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of the hand-overs: schema version, request, deadline (0: none)."""
+
+    version: int = SCHEMA_VERSION
+    request_id: str
+    deadline_ms: int = 0
+
+
+class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """gateway → preprocessor: a raw HTTP body to validate, render and hand on.
+
+    `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
+    """
+
+    api: Literal["chat", "responses", "messages"] = "chat"
+    body: bytes
+    reply_subject: str
+    received_ms: int = 0
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the engine is asked for, resolved: every default filled, `max_tokens` capped."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    logit_bias: dict[int, float] | None = None
+    logprobs: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+class Guidance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """At most one constraint, as the engine takes it (JSON text for tag and schema)."""
+
+    structural_tag: str | None = None
+    json_schema: str | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+    grammar: str | None = None
+    reasoning_ended: bool = True
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the postprocessor makes of the ids, beyond the ParseSpec.
+
+    `stop` strings match visible text only. `max_calls`: calls past it end the choice (None: no
+    bound). `top_logprobs` None: no logprobs asked for.
+    """
+
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    top_logprobs: int | None = None
+    max_calls: int | None = None
+
+
+class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """preprocessor → postprocessor: own this stream; put its jobs on the work queue.
+
+    `model` is the served name, `card` the hash of the model card it was prepared for. Choice i of a
+    seeded request is sampled with `seed + i`. `prompt_blob`: object-store name of the ids when they
+    are too many for one message (then `prompt_token_ids` is empty).
+    """
+
+    model: str
+    card: str
+    prompt_token_ids: tuple[int, ...] = ()
+    prompt_blob: str | None = None
+    num_choices: int = 1
+    sampling: Sampling
+    guidance: Guidance = Guidance()
+    parse: ParseSpec = ParseSpec()
+    output: Output = Output()
+    reply_subject: str
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The hand-over was taken; no HTTP status follows from it yet.
+
+    `control_subject` of the postprocessor takes `Cancel`. From the preprocessor it also tells the
+    gateway what the response objects need; `parse`, `prompt_token_ids` (or `prompt_blob`) let it
+    hand the stream to another postprocessor.
+    """
+
+    version: int = SCHEMA_VERSION
+    request_id: str
+    instance: str
+    control_subject: str = ""
+    model: str = ""
+    prompt_tokens: int = 0
+    num_choices: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    parse: ParseSpec = ParseSpec()
+    prompt_token_ids: tuple[int, ...] = ()
+    prompt_blob: str | None = None
+    enforcement: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A failure as a message. `status` is the HTTP status the client gets before any output."""
+
+    version: int = SCHEMA_VERSION
+    request_id: str
+    code: FailureCode
+    message: str
+    status: int = 500
+    error_type: str = "server_error"
+    error_code: str | None = None
+    param: str | None = None
+    retryable: bool = False
+    retry_after_s: int | None = None
+
+
+class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """postprocessor → worker, through the work queue: generate one choice.
+
+    `attempt` rises with each resubmission; the worker's frames carry it as `epoch` so that an older
+    run's frames can be told apart. `prefix_token_ids`: ids already delivered (a resumed job).
+    """
+
+    choice: int = 0
+    attempt: int = 0
+    model: str
+    prompt_token_ids: tuple[int, ...] = ()
+    prompt_blob: str | None = None
+    prefix_token_ids: tuple[int, ...] = ()
+    sampling: Sampling
+    guidance: Guidance = Guidance()
+    reply_subject: str
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Stop a request (or one choice of it) wherever it is. Idempotent, best effort."""
+
+    version: int = SCHEMA_VERSION
+    request_id: str
+    choice: int | None = None
+    reason: str = ""
+
+
+class TopLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One alternative at a position: token id and natural-log probability."""
+
+    token_id: int
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The chosen token's logprob and its alternatives, best first."""
+
+    token_id: int
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
+
+
+class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """New ids of one choice. `seq` counts the deltas of (request, choice, epoch) from 0.
+
+    `finish` ends the choice; `error` says why when it is "error". `logprobs`, when present, has one
+    entry per id. `cached_tokens`: prompt tokens read from the prefix cache, on the first delta.
+    """
+
+    request_id: str
+    choice: int
+    epoch: int
+    seq: int
+    token_ids: tuple[int, ...] = ()
+    finish: FinishReason | None = None
+    stop_token_id: int | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    cached_tokens: int | None = None
+    error: str | None = None
+
+
+class TokenFrame(msgspec.Struct, frozen=True, array_like=True):
+    """worker → postprocessor: all new ids of one engine step for this destination."""
+
+    version: int
+    worker: str
+    step: int
+    deltas: tuple[TokenDelta, ...]
+
+
+class VisibleLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Logprob of one output token with its text, as clients see it; `top` best first."""
+
+    token: str
+    logprob: float
+    data: bytes
+    top: tuple[tuple[str, float, bytes], ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Tokens of a whole request, all choices together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class ChoiceEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A choice is over. `stop`: the stop string or token id that ended it, if one did."""
+
+    finish: FinishReason
+    stop: str | int | None = None
+
+
+class EventDelta(msgspec.Struct, frozen=True, array_like=True):
+    """New events of one choice. `seq` counts the entries of a request from 0, all choices together.
+
+    `end` closes the choice. `usage` comes with the entry that closes the last choice and ends the
+    stream; `failed` ends it instead.
+    """
+
+    request_id: str
+    seq: int
+    choice: int
+    events: tuple[Event, ...] = ()
+    logprobs: tuple[VisibleLogprob, ...] | None = None
+    end: ChoiceEnd | None = None
+    usage: Usage | None = None
+    failed: Failed | None = None
+
+
+class EventFrame(msgspec.Struct, frozen=True, array_like=True):
+    """postprocessor → gateway: all new events of one step for this gateway."""
+
+    version: int
+    postprocessor: str
+    deltas: tuple[EventDelta, ...]
+
+
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker announces of its model; everything others need to serve it.
+
+    `tokenizer` and `chat_template` are object-store names (content hashes). `special_tokens` maps
+    the text of every special token to its id. `markers_checked`: see `toolrail doctor`.
+    """
+
+    version: int = SCHEMA_VERSION
+    name: str
+    worker: str
+    engine: Literal["vllm", "scripted"]
+    context_length: int
+    slots: int
+    vocab_size: int
+    tokenizer: str
+    chat_template: str
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token: str | None = None
+    eos_token: str | None = None
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    structural_tag: TagOptions | None = TagOptions()
+    exclude_tools_when_tool_choice_none: bool = True
+    parser_version: Literal["auto", "1", "2"] = "auto"
+    default_sampling: dict[str, float] = {}
+    created_s: int = 0
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A live process, renewed by heartbeat in the instances bucket under `<service>.<instance>`."""
+
+    version: int = SCHEMA_VERSION
+    service: str
+    instance: str
+    pid: int
+    ready: bool = True
+    draining: bool = False
+    started_ms: int = 0
+
+
+Reply: TypeAlias = Accepted | Failed
+"""The answer to every hand-over."""
+
+Handover: TypeAlias = Prepare | Stream | Job | Cancel | Accepted | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+_prepare = msgspec.msgpack.Decoder(Prepare)
+_stream = msgspec.msgpack.Decoder(Stream)
+_job = msgspec.msgpack.Decoder(Job)
+_cancel = msgspec.msgpack.Decoder(Cancel)
+_reply = msgspec.msgpack.Decoder(Reply)
+_token_frame = msgspec.msgpack.Decoder(TokenFrame)
+_event_frame = msgspec.msgpack.Decoder(EventFrame)
+_card = msgspec.msgpack.Decoder(ModelCard)
+_instance = msgspec.msgpack.Decoder(Instance)
+
+
+def encode(message: Handover | TokenFrame | EventFrame | ModelCard | Instance) -> bytes:
+    """The message as msgpack."""
+    return _encoder.encode(message)
+
+
+def decode_prepare(data: bytes) -> Prepare:
+    """A Prepare. Raises DecodeError."""
+    return _decode(_prepare, data)
+
+
+def decode_stream(data: bytes) -> Stream:
+    """A Stream. Raises DecodeError."""
+    return _decode(_stream, data)
+
+
+def decode_job(data: bytes) -> Job:
+    """A Job. Raises DecodeError."""
+    return _decode(_job, data)
+
+
+def decode_cancel(data: bytes) -> Cancel:
+    """A Cancel. Raises DecodeError."""
+    return _decode(_cancel, data)
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Accepted or Failed. Raises DecodeError."""
+    return _decode(_reply, data)
+
+
+def decode_token_frame(data: bytes) -> TokenFrame:
+    """A TokenFrame. Raises DecodeError."""
+    return _decode(_token_frame, data)
+
+
+def decode_event_frame(data: bytes) -> EventFrame:
+    """An EventFrame. Raises DecodeError."""
+    return _decode(_event_frame, data)
+
+
+def decode_model_card(data: bytes) -> ModelCard:
+    """A ModelCard. Raises DecodeError."""
+    return _decode(_card, data)
+
+
+def decode_instance(data: bytes) -> Instance:
+    """An Instance. Raises DecodeError."""
+    return _decode(_instance, data)
+
+
+class _Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+_M = TypeVar("_M", bound=_Versioned)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_M], data: bytes) -> _M:
+    try:
+        message = decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"undecodable message: {error}") from error
+    if message.version > SCHEMA_VERSION:
+        raise DecodeError(
+            f"message schema {message.version}, this build knows up to {SCHEMA_VERSION}"
+        )
+    return message

@@ -1,0 +1,1 @@
+"""JSON Schema work without I/O: preflight, normaliser, enforcement report."""

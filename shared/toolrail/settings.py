@@ -1,0 +1,149 @@
+"""Settings: a frozen record per service, from flags over `TOOLRAIL_*` variables over defaults.
+
+Every deadline and bound of the product is a named field here. A flag is the field's name with
+dashes; its variable is `TOOLRAIL_` and the field's name in capitals. Unknown flags and bad values
+stop the service at start and name the field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonSettings:
+    """What every service needs.
+
+    Attributes:
+        nats_url: comma-separated server URLs.
+        instance: name of this process on the bus; empty: made from service name and random hex.
+        log_format: `console` or `json`.
+        log_level: name of a logging level.
+        otlp_endpoint: base URL of an OTLP/HTTP receiver; empty: tracing is off.
+        trace_sample_ratio: share of root traces kept, 0 to 1.
+        heartbeat_s: how often an instance renews its registration.
+        registration_ttl_s: how long a registration lives without renewal.
+        drain_s: how long a stopping service waits for its running streams.
+        hand_over_timeout_s: how long a hop waits for the next hop's `Accepted`.
+        max_queue_jobs: bound of the work queue.
+        max_queue_bytes: bound of the work queue.
+        job_max_age_s: how long a job may wait in the queue.
+        replicas: copies of JetStream state (1 local, 3 clustered).
+        metrics_port: Prometheus endpoint of this process; 0: none (the gateway has `/metrics`).
+    """
+
+    nats_url: str = "nats://127.0.0.1:4222"
+    instance: str = ""
+    log_format: str = "console"
+    log_level: str = "INFO"
+    otlp_endpoint: str = ""
+    trace_sample_ratio: float = 1.0
+    heartbeat_s: float = 2.0
+    registration_ttl_s: float = 6.0
+    drain_s: float = 30.0
+    hand_over_timeout_s: float = 10.0
+    max_queue_jobs: int = 10_000
+    max_queue_bytes: int = 1 << 30
+    job_max_age_s: float = 600.0
+    replicas: int = 1
+    metrics_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings(CommonSettings):
+    """The HTTP front.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on.
+        max_body_bytes: larger request bodies get 413.
+        request_timeout_s: absolute deadline of a request, from its last byte to its last event.
+        first_event_timeout_s: how long to wait for the first event after `Accepted`.
+        max_streams: concurrent requests of this process; more get 429.
+        stream_buffer_events: events buffered for a slow client before its stream is cancelled.
+        sse_keep_alive_s: comment line after this much silence.
+        reasoning_field: `reasoning_content` or `reasoning`.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    max_body_bytes: int = 16 << 20
+    request_timeout_s: float = 600.0
+    first_event_timeout_s: float = 300.0
+    max_streams: int = 1024
+    stream_buffer_events: int = 10_000
+    sse_keep_alive_s: float = 15.0
+    reasoning_field: str = "reasoning_content"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreprocessorSettings(CommonSettings):
+    """The request side.
+
+    Attributes:
+        max_in_flight: requests prepared at once; more wait their turn on the bus.
+        compile_workers: processes that compile-check grammars.
+        compile_timeout_s: wall budget of one compile check.
+        compile_memory_bytes: memory budget of one compile check.
+        compile_cache_entries: verdicts remembered, by tag hash.
+        template_timeout_s: budget of one template rendering.
+    """
+
+    max_in_flight: int = 64
+    compile_workers: int = 1
+    compile_timeout_s: float = 5.0
+    compile_memory_bytes: int = 2 << 30
+    compile_cache_entries: int = 4096
+    template_timeout_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostprocessorSettings(CommonSettings):
+    """The stream side.
+
+    Attributes:
+        max_streams: streams owned at once; more are answered `overloaded`.
+        idle_timeout_s: silence of a running stream before it is failed.
+    """
+
+    max_streams: int = 4096
+    idle_timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings(CommonSettings):
+    """The engine side; model flags live here because the worker announces them.
+
+    Attributes:
+        model: model directory (or `demo`).
+        served_model_name: name clients use; empty: the directory's name.
+        engine: `vllm` or `scripted`.
+        tool_call_parser: name of the tool parser, or empty.
+        reasoning_parser: name of the reasoning parser, or empty.
+        structural_tag: boolean or JSON object (specification: *CLI Flags*).
+        custom_jinja_template: template file that replaces the model's own.
+        exclude_tools_when_tool_choice_none: drop tools from the prompt under `none`.
+        dyn_parser_version: `auto`, `1` or `2`; validates the pair of parsers.
+        slots: requests the engine runs at once.
+        max_model_len: context length; 0: the model's own.
+        script: JSONL script of the scripted engine.
+        obey_tag: the scripted engine walks the structural tag instead of the script.
+        scripted_step_ms: pace of the scripted engine's steps; 0: free running.
+        scripted_seed: seed of the scripted engine's walks.
+    """
+
+    model: str = "demo"
+    served_model_name: str = ""
+    engine: str = "vllm"
+    tool_call_parser: str = ""
+    reasoning_parser: str = ""
+    structural_tag: str = "true"
+    custom_jinja_template: str = ""
+    exclude_tools_when_tool_choice_none: bool = True
+    dyn_parser_version: str = "auto"
+    slots: int = 8
+    max_model_len: int = 0
+    script: str = ""
+    obey_tag: bool = False
+    scripted_step_ms: float = 0.0
+    scripted_seed: int = 0

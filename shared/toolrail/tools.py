@@ -1,0 +1,39 @@
+"""The tools of a request and the one resolved policy that says which of them may be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+JsonSchema: TypeAlias = Mapping[str, object] | bool
+ToolChoice: TypeAlias = Literal["auto", "required", "named", "none"]
+StartsIn: TypeAlias = Literal["none", "reasoning", "response"]
+"""What the rendered prompt left open: nothing, a reasoning span, or the visible answer."""
+
+
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function tool. `parameters` None: declared without a schema (any object)."""
+
+    name: str
+    parameters: JsonSchema | None = None
+    strict: bool | None = None
+    description: str | None = None
+
+
+class ToolPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tool choice, resolved once, before any family sees it.
+
+    `tools` are those that may be called (for `named`: exactly one; for `none`: those offered in the
+    prompt, all of them banned). `parallel` False allows one call; `named` is always one call.
+    """
+
+    choice: ToolChoice = "auto"
+    tools: tuple[Tool, ...] = ()
+    parallel: bool = True
+
+    @property
+    def single(self) -> bool:
+        """True when at most one call may be written."""
+        return self.choice == "named" or not self.parallel
