@@ -7,7 +7,27 @@ stop the service at start and name the field.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+DEMO_MODELS: Final[dict[str, str]] = {
+    "demo": "smollm2-135m-instruct",
+    "demo-think": "smollm2-135m-instruct-think",
+}
+"""Names that stand for a converted model in the cache, and their directories there."""
+
+
+def cache_directory() -> Path:
+    """Where downloads and converted models are kept: `TOOLRAIL_CACHE` or `~/.cache/toolrail`."""
+    return Path(os.environ.get("TOOLRAIL_CACHE") or Path.home() / ".cache" / "toolrail")
+
+
+def model_directory(model: str) -> Path:
+    """The directory that a `--model` value means; it need not exist."""
+    demo = DEMO_MODELS.get(model)
+    return cache_directory() / "models" / demo if demo else Path(model).expanduser()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
