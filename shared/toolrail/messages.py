@@ -105,13 +105,14 @@ class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     `model` is the served name, `card` the hash of the model card it was prepared for. Choice i of a
     seeded request is sampled with `seed + i`. `prompt_blob`: object-store name of the ids when they
-    are too many for one message (then `prompt_token_ids` is empty).
+    are too many for one message (then `prompt_token_ids` is empty and `prompt_tokens` counts them).
     """
 
     model: str
     card: str
     prompt_token_ids: tuple[int, ...] = ()
     prompt_blob: str | None = None
+    prompt_tokens: int = 0
     num_choices: int = 1
     sampling: Sampling
     guidance: Guidance = Guidance()
@@ -203,8 +204,9 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New ids of one choice. `seq` counts the deltas of (request, choice, epoch) from 0.
 
-    `finish` ends the choice; `error` says why when it is "error". `logprobs`, when present, has one
-    entry per id. `cached_tokens`: prompt tokens read from the prefix cache, on the first delta.
+    `finish` ends the choice; `error` says why when it is "error", and `error_code` whose fault it was
+    (None: the engine's). `logprobs`, when present, has one entry per id. `cached_tokens`: prompt
+    tokens read from the prefix cache, on the first delta.
     """
 
     request_id: str
@@ -217,6 +219,7 @@ class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     logprobs: tuple[TokenLogprob, ...] | None = None
     cached_tokens: int | None = None
     error: str | None = None
+    error_code: FailureCode | None = None
 
 
 class TokenFrame(msgspec.Struct, frozen=True, array_like=True):
