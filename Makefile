@@ -1,0 +1,45 @@
+# `make up` runs the stack, `make test` the tests; both set up the tree first.
+
+PYTHON ?= python3
+VENV := .venv/bin
+ENGINE ?= vllm
+PORT ?= 8000
+ARGS ?=
+PIN ?=
+BENCH ?=
+
+.PHONY: help setup up test test-fast lint format bench pin clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: ## Make .venv with everything and the demo models (takes no input, safe to repeat).
+	@$(PYTHON) .ci/setup.py
+
+up: setup ## Run the whole stack. ENGINE=vllm|scripted PORT=8000 ARGS="…"
+	@$(VENV)/toolrail up --engine $(ENGINE) --port $(PORT) $(ARGS)
+
+test: setup ## Run every test, with real NATS servers and a real engine.
+	@$(VENV)/python -m pytest -m "not slow"
+
+test-fast: setup ## Run the unmarked tests: no server, no engine.
+	@$(VENV)/python -m pytest
+
+lint: setup ## Check style, types and the import contracts.
+	@$(VENV)/ruff check
+	@$(VENV)/ruff format --check
+	@$(VENV)/pyright
+	@$(VENV)/lint-imports
+
+format: setup ## Put every file into the project's format.
+	@$(VENV)/ruff check --fix --quiet
+	@$(VENV)/ruff format
+
+bench: setup ## Measure the pipeline with the scripted engine. BENCH="…" passes flags.
+	@$(VENV)/python -m benchmarks.pipeline $(BENCH)
+
+pin: setup ## Write the constraints files anew from pyproject.toml. PIN=--upgrade for newer ones.
+	@$(VENV)/python .ci/pin.py $(PIN)
+
+clean: ## Remove what set-up and tests made in this tree (not the cache outside it).
+	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis
