@@ -10,6 +10,7 @@ A field's type never changes and fields of an `array_like` struct are only ever 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -204,7 +205,7 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New ids of one choice. `seq` counts the deltas of (request, choice, epoch) from 0.
 
-    `finish` ends the choice; `error` says why when it is "error", and `error_code` whose fault it was
+    `finish` ends the choice; `error` says why when it is "error", `error_code` whose fault it was
     (None: the engine's). `logprobs`, when present, has one entry per id. `cached_tokens`: prompt
     tokens read from the prefix cache, on the first delta.
     """
@@ -336,6 +337,7 @@ _token_frame = msgspec.msgpack.Decoder(TokenFrame)
 _event_frame = msgspec.msgpack.Decoder(EventFrame)
 _card = msgspec.msgpack.Decoder(ModelCard)
 _instance = msgspec.msgpack.Decoder(Instance)
+_token_ids = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
 def encode(message: Handover | TokenFrame | EventFrame | ModelCard | Instance) -> bytes:
@@ -386,6 +388,19 @@ def decode_model_card(data: bytes) -> ModelCard:
 def decode_instance(data: bytes) -> Instance:
     """An Instance. Raises DecodeError."""
     return _decode(_instance, data)
+
+
+def encode_token_ids(token_ids: Sequence[int]) -> bytes:
+    """The content of a `prompt_blob`."""
+    return _encoder.encode(token_ids)
+
+
+def decode_token_ids(data: bytes) -> tuple[int, ...]:
+    """The ids in a `prompt_blob`. Raises DecodeError."""
+    try:
+        return _token_ids.decode(data)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(f"undecodable token ids: {error}") from error
 
 
 class _Versioned(Protocol):
