@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from toolrail.grammar import (
     CompiledGrammar,
     GrammarError,
@@ -159,7 +160,8 @@ PROBE = """
 import sys, time
 import toolrail.grammar as grammar
 assert "xgrammar" not in sys.modules and "tvm_ffi" not in sys.modules, "loaded at import"
-assert grammar.accepts('{"type":"structural_tag","format":{"type":"const_string","value":"a"}}', "a")
+assert grammar.accepts(
+    '{"type":"structural_tag","format":{"type":"const_string","value":"a"}}', "a")
 heavy = {"torch", "transformers", "triton", "pydantic"} & set(sys.modules)
 assert not heavy, heavy
 assert "xgrammar" not in sys.modules, "the stub must not stay"
@@ -172,7 +174,8 @@ def test_the_engine_loads_without_its_heavy_packages() -> None:
 
 LIGHT = """
 import toolrail.grammar as grammar
-assert grammar.accepts('{"type":"structural_tag","format":{"type":"const_string","value":"a"}}', "a")
+assert grammar.accepts(
+    '{"type":"structural_tag","format":{"type":"const_string","value":"a"}}', "a")
 """
 FULL = """
 import xgrammar
