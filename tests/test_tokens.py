@@ -98,10 +98,13 @@ def _numbered(pieces: Iterable[str]) -> dict[str, int]:
     return {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
 
 
+_PLAIN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PLAIN]
+STAND_IN = {b: chr(b) for b in _PLAIN} | {b: chr(0x100 + i) for i, b in enumerate(_OTHERS)}
+
+
 def _stand_ins_of(data: Iterable[int]) -> list[str]:
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return [chr(b) if b in plain else chr(0x100 + others.index(b)) for b in data]
+    return [STAND_IN[byte] for byte in data]
 
 
 def _stand_ins(text: str) -> list[str]:
@@ -122,8 +125,8 @@ EVERY = pytest.mark.parametrize("name", sorted(VOCABULARIES))
 
 def byte_ids(name: str) -> list[int]:
     """Id of each byte: its byte token, or in a byte-level vocabulary its stand-in."""
-    names = [f"<0x{b:02X}>" if name != "byte_level" else _stand_ins_of([b])[0] for b in range(256)]
-    return [INNER[name].token_to_id(token) for token in names]
+    written = STAND_IN if name == "byte_level" else {b: f"<0x{b:02X}>" for b in range(256)}
+    return [INNER[name].token_to_id(written[b]) for b in range(256)]
 
 
 def full_decode(tokenizer: Tokenizer, ids: Iterable[int], keep: Sequence[str]) -> str:
