@@ -1,1 +1,1 @@
-"""HTTP in front: Chat Completions over server-sent events or as one object."""
+"""The HTTP front: OpenAI-compatible requests in, events out as JSON or server-sent events."""

@@ -49,10 +49,13 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """gateway → preprocessor: a raw HTTP body to validate, render and hand on.
 
     `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
+    `body_blob`: object-store name of a body too large for one message (then `body` is empty); the
+    gateway deletes it when it has its answer.
     """
 
     api: Literal["chat", "responses", "messages"] = "chat"
     body: bytes
+    body_blob: str | None = None
     reply_subject: str
     received_ms: int = 0
 

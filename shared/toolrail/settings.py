@@ -83,11 +83,23 @@ class GatewaySettings(CommonSettings):
         stream_buffer_events: events buffered for a slow client before its stream is cancelled.
         sse_keep_alive_s: comment line after this much silence.
         reasoning_field: `reasoning_content` or `reasoning`.
+        reuse_port: several gateways of one machine share the port; off, a taken port is an error.
+        max_header_bytes: larger request heads get 431.
+        header_timeout_s: how long a request head may take to arrive.
+        idle_connection_s: how long a connection is kept between two requests.
+        body_timeout_s: how long a request body may take to arrive; slower ones get 408.
+        held_body_bytes: bytes of request bodies held at once; more requests get 429.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
+    reuse_port: bool = False
+    max_header_bytes: int = 64 << 10
+    header_timeout_s: float = 20.0
+    idle_connection_s: float = 75.0
     max_body_bytes: int = 16 << 20
+    body_timeout_s: float = 60.0
+    held_body_bytes: int = 256 << 20
     request_timeout_s: float = 600.0
     first_event_timeout_s: float = 300.0
     max_streams: int = 1024

@@ -1,0 +1,198 @@
+"""Streamed chat completions: EventDeltas of a request, as the bytes of server-sent events.
+
+Chunks are joined from constant pieces and strings escaped once, not built as objects: this is the
+gateway's hot path. The first delta of a choice is its role; a call's first delta has its id, type
+and whole name and empty arguments, later ones only arguments; the finish chunk's delta is empty; a
+failure is an error event, never a finish reason.
+
+    data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":
+    [{"index":0,"delta":{"content":"Hi"},"logprobs":null,"finish_reason":null}]}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, assert_never
+
+import msgspec
+
+from services.gateway.answer import Head, Tally, finish_reason
+from services.gateway.failures import error_body
+from services.gateway.objects import logprobs, to_json, usage
+from toolrail.events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+)
+from toolrail.messages import ChoiceEnd, EventDelta, Failed, Usage, VisibleLogprob
+
+DONE: Final = b"data: [DONE]\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+_ROLE: Final = b'{"role":"assistant","content":null}'
+_ROLE_OF_TEXT: Final = b'{"role":"assistant","content":""}'
+_UNFINISHED: Final = b',"finish_reason":null}]'
+
+_LINE_BREAKS: Final = re.compile(rb"\xc2\x85|\xe2\x80[\xa8\xa9]")
+_ESCAPED: Final = {
+    b"\xc2\x85": b"\\u0085",
+    b"\xe2\x80\xa8": b"\\u2028",
+    b"\xe2\x80\xa9": b"\\u2029",
+}
+
+_encode_string = msgspec.json.Encoder().encode
+
+
+def json_string(text: str) -> bytes:
+    """`text` as a JSON string that no client takes for several lines. O(len).
+
+    JSON allows U+0085, U+2028 and U+2029 as they are, but clients that split a stream with
+    Python's `str.splitlines` would cut the event there.
+    """
+    data = _encode_string(text)
+    if text.isascii():
+        return data
+    return _one_line(data)
+
+
+def _one_line(data: bytes) -> bytes:
+    return _LINE_BREAKS.sub(lambda match: _ESCAPED[match[0]], data)
+
+
+def error_event(failed: Failed) -> bytes:
+    """The error as the last event of a stream."""
+    return b"data: " + _one_line(error_body(failed)) + b"\n\n"
+
+
+class _Choice:
+    """What is known of one choice while it streams."""
+
+    __slots__ = ("complete_calls", "head", "held_logprobs", "started")
+
+    def __init__(self, head: bytes) -> None:
+        self.head = head
+        self.started = False
+        self.complete_calls = 0
+        self.held_logprobs: list[VisibleLogprob] = []
+
+
+class ChunkWriter:
+    """Writes one request's chunks. `done` is True after the last one, or after an error."""
+
+    def __init__(
+        self,
+        head: Head,
+        *,
+        include_usage: bool,
+        reasoning_field: str,
+        new_call_id: Callable[[], str],
+    ) -> None:
+        self._include_usage = include_usage
+        self._new_call_id = new_call_id
+        self._open_reasoning = b"{" + _encode_string(reasoning_field) + b":"
+        self._open = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % (
+            json_string(head.id),
+            head.created,
+            json_string(head.model),
+        )
+        self._close = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._choices: dict[int, _Choice] = {}
+        self.tally = Tally()
+        self.failed: Failed | None = None
+        self.done = False
+
+    def write(self, deltas: Sequence[EventDelta]) -> bytes:
+        """All chunks of `deltas`, joined into one body write. O(text in them)."""
+        parts: list[bytes] = []
+        for delta in deltas:
+            if delta.failed is not None:
+                parts.append(error_event(delta.failed))
+                self.failed = delta.failed
+                self.done = True
+                break
+            self._write_delta(delta, parts)
+            if delta.usage is not None:
+                self._write_usage(delta.usage, parts)
+                self.done = True
+                break
+        return b"".join(parts)
+
+    def _write_delta(self, delta: EventDelta, parts: list[bytes]) -> None:
+        choice = self._choices.get(delta.choice)
+        if choice is None:
+            choice = self._choices[delta.choice] = _Choice(
+                self._open + b'"choices":[{"index":%d,"delta":' % delta.choice
+            )
+        if delta.logprobs is not None:
+            # They leave with the next chunk of their choice: the text of these tokens may still be
+            # held back by the parser, and a token's logprob must be said once.
+            choice.held_logprobs.extend(delta.logprobs)
+        for event in delta.events:
+            body = self._delta_body(choice, event)
+            if body is None:
+                continue
+            if not choice.started:
+                self._write_role(choice, event, parts)
+            parts += (choice.head, body, self._logprobs(choice), _UNFINISHED, self._close)
+        if delta.end is not None:
+            self._write_end(choice, delta.end, parts)
+
+    def _delta_body(self, choice: _Choice, event: Event) -> bytes | None:
+        """The `delta` object an event amounts to, or None when a client need not see it."""
+        match event:
+            case TextDelta(text):
+                return b'{"content":%b}' % json_string(text) if text else None
+            case ArgumentsDelta(index, text):
+                return (
+                    b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+                    % (index, json_string(text))
+                    if text
+                    else None
+                )
+            case ReasoningDelta(text):
+                return self._open_reasoning + json_string(text) + b"}" if text else None
+            case CallStart(index, name):
+                return (
+                    b'{"tool_calls":[{"index":%d,"id":"%b","type":"function",'
+                    b'"function":{"name":%b,"arguments":""}}]}'
+                    % (index, self._new_call_id().encode(), json_string(name))
+                )
+            case CallEnd(_, complete):
+                choice.complete_calls += complete
+                self.tally.complete_calls += complete
+                self.tally.incomplete_calls += not complete
+                return None
+            case _:
+                assert_never(event)
+
+    def _write_role(self, choice: _Choice, first: Event | None, parts: list[bytes]) -> None:
+        """The role delta. Its content is null where the message's may turn out to be null."""
+        choice.started = True
+        plain = first is None or isinstance(first, TextDelta)
+        role = _ROLE_OF_TEXT if plain else _ROLE
+        parts += (choice.head, role, b',"logprobs":null', _UNFINISHED, self._close)
+
+    def _write_end(self, choice: _Choice, end: ChoiceEnd, parts: list[bytes]) -> None:
+        if not choice.started:
+            self._write_role(choice, None, parts)
+        reason = finish_reason(end, choice.complete_calls)
+        self.tally.finish_reasons.append(reason)
+        parts += (choice.head, b"{}", self._logprobs(choice))
+        parts += (b',"finish_reason":"%b"}]' % reason.encode(), self._close)
+
+    def _write_usage(self, counts: Usage, parts: list[bytes]) -> None:
+        self.tally.usage = counts
+        if self._include_usage:
+            parts += (self._open, b'"choices":[],"usage":', to_json(usage(counts)), b"}\n\n")
+        parts.append(DONE)
+
+    def _logprobs(self, choice: _Choice) -> bytes:
+        if not choice.held_logprobs:
+            return b',"logprobs":null'
+        data = to_json(logprobs(choice.held_logprobs))
+        choice.held_logprobs.clear()
+        return b',"logprobs":' + _one_line(data)

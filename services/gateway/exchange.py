@@ -1,0 +1,187 @@
+"""One HTTP request and its answer, over raw ASGI.
+
+Not a framework: reading a bounded body, writing one answer or a stream of events, and noticing that
+the client left is all this service needs, and the fewer layers lie on the path of an event the
+better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+import anyio
+
+from services.gateway.failures import error_body, http_status, retry_after_s
+from toolrail.errors import CallerError, QueueFullError
+from toolrail.messages import Failed
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Header: TypeAlias = tuple[bytes, bytes]
+
+ABORT: Final = "toolrail.abort"
+"""ASGI extension of our server: cut the connection without waiting for what is unsent."""
+
+CLIENT_LEFT: Final = 499
+"""Status, in metrics and traces only, of an answer that nobody waited for."""
+
+_JSON: Final = (b"content-type", b"application/json")
+_EVENTS: Final[tuple[Header, ...]] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx buffers answers by default
+)
+_LINGER_S: Final = 2.0
+"""How long a refused body is read on, so that the client sees the refusal, not a reset."""
+
+
+class BodyBudget:
+    """Bytes of request bodies held at once, for all requests of the process."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._held = 0
+
+    def take(self, size: int) -> None:
+        """Count `size` more bytes. Raises QueueFullError when they are too many."""
+        if self._held + size > self._limit:
+            raise QueueFullError("too many request bodies at once")
+        self._held += size
+
+    def give_back(self, size: int) -> None:
+        """These bytes are held no more."""
+        self._held -= size
+
+
+class Exchange:
+    """A request, and the one answer it gets.
+
+    Attributes:
+        status: of the answer, 0 while there is none.
+        complete: the answer is sent to its end.
+        client_left: the client closed the connection before that.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.request_id = request_id
+        self.status = 0
+        self.complete = False
+        self.client_left = False
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._lingering = False
+
+    def header(self, name: bytes) -> str | None:
+        """The first header of that (lower-case) name, or None."""
+        for key, value in self._scope["headers"]:
+            if key == name:
+                return value.decode("latin-1")
+        return None
+
+    async def body(self, *, max_bytes: int, timeout_s: float, budget: BodyBudget) -> bytes:
+        """The whole body, or an empty one if the client left. It is the caller's to give back.
+
+        Raises:
+            CallerError: it is too large (413) or came too slowly (408).
+            QueueFullError: the process holds too many bodies.
+        """
+        declared = self.header(b"content-length") or ""
+        if declared.isdecimal() and int(declared) > max_bytes:
+            self._refuse_body(max_bytes)
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            with anyio.fail_after(timeout_s):
+                more = True
+                while more:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        self.client_left = True
+                        break
+                    chunk: bytes = message.get("body", b"")
+                    more = message.get("more_body", False)
+                    budget.take(len(chunk))
+                    size += len(chunk)
+                    if size > max_bytes:
+                        self._refuse_body(max_bytes)
+                    chunks.append(chunk)
+        except BaseException as error:
+            budget.give_back(size)
+            if isinstance(error, TimeoutError):
+                self._lingering = True
+                text = f"the request body did not arrive within {timeout_s:g} s"
+                raise CallerError(text, code="request_timeout", status=408) from error
+            raise
+        return b"".join(chunks)
+
+    def _refuse_body(self, max_bytes: int) -> None:
+        self._lingering = True
+        text = f"the request body is larger than {max_bytes} bytes"
+        raise CallerError(text, code="request_too_large", status=413)
+
+    async def send(
+        self, status: int, body: bytes, *, headers: Iterable[Header] = (_JSON,)
+    ) -> None:
+        """Answer with a whole body."""
+        await self._start(status, [*headers, (b"content-length", b"%d" % len(body))])
+        if self._lingering:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._linger()
+            body = b""
+        await self._send({"type": "http.response.body", "body": body})
+        self.complete = True
+
+    async def send_error(self, failed: Failed, *, headers: Iterable[Header] = ()) -> None:
+        """Answer with an error object, and Retry-After where it makes sense."""
+        extra = [_JSON, *headers]
+        seconds = retry_after_s(failed)
+        if seconds is not None:
+            extra.append((b"retry-after", b"%d" % seconds))
+        await self.send(http_status(failed), error_body(failed), headers=extra)
+
+    async def start_events(self) -> None:
+        """Answer 200 with a stream of server-sent events."""
+        await self._start(200, list(_EVENTS))
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        """Send a piece of the stream; waits while the client is slower than we are."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        self.complete = last
+
+    async def left(self) -> None:
+        """Return when the client has closed the connection, or has its whole answer."""
+        await self._disconnect()
+        if not self.complete:
+            self.client_left = True
+
+    async def abort(self) -> None:
+        """Cut the connection: the answer cannot be finished and must not look as if it were."""
+        cut = self._scope.get("extensions", {}).get(ABORT)
+        if cut is not None:
+            cut()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_LINGER_S):
+                await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _start(self, status: int, headers: list[Header]) -> None:
+        headers.append((b"x-request-id", self.request_id.encode("latin-1")))
+        if self._lingering:
+            headers.append((b"connection", b"close"))
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _linger(self) -> None:
+        """Read on for a while: a connection closed over unread bytes is reset, answer and all."""
+        with anyio.move_on_after(_LINGER_S):
+            more = True
+            while more:
+                more = (await self._receive()).get("more_body", False)

@@ -1,0 +1,234 @@
+"""The streams of this process: one subscription, told apart by request id.
+
+A frame is decoded once and its deltas go, inside the bus's callback, into the bounded buffer of
+their stream; the stream's reader is woken once, however many came. What a reader sees is already
+in order: duplicates are dropped here, and a gap, a foreign end or a dead peer arrives as a delta
+that failed. Whoever closes a stream before its end cancels it at the postprocessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Final
+
+from services.gateway.failures import failure
+from toolrail.bus import subjects
+from toolrail.bus.port import Bus, Subscription
+from toolrail.errors import DecodeError
+from toolrail.messages import Cancel, EventDelta, Failed, decode_event_frame, encode
+
+log: Final = logging.getLogger(__name__)
+
+_CANCELLED_KEPT: Final = 4096
+_CANCEL_AGAIN_S: Final = 1.0
+"""A cancelled stream that still sends is told again after this long: cancels may be lost."""
+
+
+class Stream:
+    """One request's deltas: pushed by the bus's callback, taken by one reader."""
+
+    __slots__ = (
+        "_deaf",
+        "_buffer",
+        "_capacity",
+        "_loop",
+        "_next_seq",
+        "_on_overflow",
+        "_size",
+        "_timer",
+        "_until",
+        "_waiter",
+        "choices_ended",
+        "control_subjects",
+        "ended",
+        "overflowed",
+        "postprocessor",
+        "request_id",
+    )
+
+    def __init__(self, request_id: str, capacity: int, on_overflow: Callable[[], None]) -> None:
+        self.request_id = request_id
+        self.postprocessor = ""
+        self.control_subjects: set[str] = set()
+        self.ended = False  # the postprocessor said the last word: nothing is left to cancel
+        self.overflowed = False
+        self.choices_ended = 0
+        self._deaf = False
+        self._buffer: list[EventDelta] = []
+        self._size = 0
+        self._capacity = capacity
+        self._on_overflow = on_overflow
+        self._next_seq = 0
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0
+
+    def push(self, delta: EventDelta, postprocessor: str) -> None:
+        """Take a delta from the bus. O(1); never blocks and never raises."""
+        if self._deaf or self.ended:
+            return
+        if not self.postprocessor:
+            self.postprocessor = postprocessor
+            self.control_subjects.add(subjects.control(postprocessor))
+        elif postprocessor != self.postprocessor:
+            # A hand-over was repeated and a second postprocessor owns the request as well: the one
+            # that was heard first has the job, this one waits for nothing.
+            return
+        if delta.seq != self._next_seq:
+            if delta.seq > self._next_seq:
+                self.fail(failure("lost", "part of the answer was lost", retryable=True))
+            return
+        self._next_seq += 1
+        if delta.end is not None:
+            self.choices_ended += 1
+            if delta.failed is None and delta.end.finish not in ("stop", "length"):
+                self.fail(failure("engine", "the engine did not finish the answer"))
+                return
+        self.ended = delta.usage is not None or delta.failed is not None
+        self._append(delta, len(delta.events) + 1)
+
+    def fail(self, failed: Failed) -> None:
+        """End it here with a failure. The postprocessor does not know: closing will cancel."""
+        if not (self._deaf or self.ended):
+            self._append(EventDelta(self.request_id, self._next_seq, 0, failed=failed), 1)
+            self._deaf = True
+
+    def abandon(self) -> None:
+        """Nobody reads on: free the buffer and ignore what still comes."""
+        self._deaf = True
+        self._buffer.clear()
+        self._size = 0
+        self._stop_timer()
+
+    async def take(self, until: float) -> list[EventDelta]:
+        """All deltas since the last call, waiting for one; empty when none came by `until`.
+
+        `until` is on the loop's clock. One timer serves many waits: it is moved only when it
+        fires, so that a wait costs a future and no timer.
+        """
+        if not self._buffer:
+            await self._wait(until)
+        taken, self._buffer = self._buffer, []
+        self._size = 0
+        return taken
+
+    async def _wait(self, until: float) -> None:
+        self._until = until
+        if self._timer is None or self._timer.when() > until:
+            self._stop_timer()
+            self._timer = self._loop.call_at(until, self._on_timer)
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._loop.time() < self._until:
+            self._timer = self._loop.call_at(self._until, self._on_timer)
+        else:
+            self._wake()
+
+    def _append(self, delta: EventDelta, size: int) -> None:
+        self._size += size
+        if self._size > self._capacity:
+            self.overflowed = True
+            self.abandon()
+            self._on_overflow()
+            return
+        self._buffer.append(delta)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Streams:
+    """All open streams of this process, by request id."""
+
+    def __init__(
+        self, bus: Bus, instance: str, *, capacity: int, on_bad_frame: Callable[[], None]
+    ) -> None:
+        self.reply_subject = subjects.events(instance)
+        self._bus = bus
+        self._capacity = capacity
+        self._on_bad_frame = on_bad_frame
+        self._open: dict[str, Stream] = {}
+        self._cancelled: OrderedDict[str, float] = OrderedDict()
+        self._subscription: Subscription | None = None
+
+    async def start(self) -> None:
+        """Listen; before this no request may be handed over."""
+        self._subscription = await self._bus.subscribe(self.reply_subject, self._on_frame)
+
+    async def stop(self) -> None:
+        """Listen no more."""
+        if self._subscription is not None:
+            await self._subscription.stop()
+
+    def open(self, request_id: str, on_overflow: Callable[[], None]) -> Stream:
+        """A stream that takes deltas from now on; open it before its request is handed over."""
+        stream = Stream(request_id, self._capacity, on_overflow)
+        self._open[request_id] = stream
+        return stream
+
+    def close(self, stream: Stream, reason: str) -> None:
+        """Forget it; if its postprocessor may still be at work, cancel it there."""
+        self._open.pop(stream.request_id, None)
+        stream.abandon()
+        if stream.ended:
+            return
+        for subject in stream.control_subjects:
+            self._cancel(stream.request_id, subject, reason)
+
+    def owners(self) -> set[str]:
+        """Control subjects of all postprocessors that open streams know of."""
+        return {subject for stream in self._open.values() for subject in stream.control_subjects}
+
+    def lose(self, dead: Collection[str]) -> None:
+        """Fail the streams of which every known owner is among the `dead` (control subjects)."""
+        for stream in self._open.values():
+            if stream.control_subjects and stream.control_subjects.issubset(dead):
+                stream.fail(failure("lost", "a service died with the answer", retryable=True))
+
+    def _on_frame(self, payload: bytes) -> None:
+        try:
+            frame = decode_event_frame(payload)
+        except DecodeError as error:
+            log.error("undecodable frame: %s", error)
+            self._on_bad_frame()
+            return
+        for delta in frame.deltas:
+            stream = self._open.get(delta.request_id)
+            if stream is not None:
+                stream.push(delta, frame.postprocessor)
+            elif delta.usage is None and delta.failed is None:
+                self._cancel_orphan(delta.request_id, frame.postprocessor)
+
+    def _cancel_orphan(self, request_id: str, postprocessor: str) -> None:
+        """Stop a stream that nobody here reads: its cancel was lost, or no answer named its owner.
+
+        At most once a second and stream.
+        """
+        now = asyncio.get_running_loop().time()
+        told = self._cancelled.get(request_id)
+        if told is None or now - told >= _CANCEL_AGAIN_S:
+            self._cancel(request_id, subjects.control(postprocessor), "nobody reads it")
+
+    def _cancel(self, request_id: str, subject: str, reason: str) -> None:
+        self._cancelled[request_id] = asyncio.get_running_loop().time()
+        self._cancelled.move_to_end(request_id)
+        if len(self._cancelled) > _CANCELLED_KEPT:
+            self._cancelled.popitem(last=False)
+        self._bus.publish_soon(subject, encode(Cancel(request_id=request_id, reason=reason)))
