@@ -2,7 +2,7 @@
 
 Every deadline and bound of the product is a named field here. A flag is the field's name with
 dashes; its variable is `TOOLRAIL_` and the field's name in capitals. Unknown flags and bad values
-stop the service at start and name the field.
+stop the service at start and name the field; `flags.py` reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+from toolrail.flags import load as load  # noqa: PLC0414 (a re-export)
+from toolrail.flags import parse_structural_tag as parse_structural_tag  # noqa: PLC0414
 
 DEMO_MODELS: Final[dict[str, str]] = {
     "demo": "smollm2-135m-instruct",
@@ -48,14 +51,16 @@ class CommonSettings:
         max_queue_jobs: bound of the work queue.
         max_queue_bytes: bound of the work queue.
         job_max_age_s: how long a job may wait in the queue.
+        ack_wait_s: silence of a worker after which its unacknowledged job goes to another.
+        publish_queue_messages: messages waiting to be sent; more are dropped and counted.
         replicas: copies of JetStream state (1 local, 3 clustered).
         metrics_port: Prometheus endpoint of this process; 0: none (the gateway has `/metrics`).
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
     instance: str = ""
-    log_format: str = "console"
-    log_level: str = "INFO"
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     otlp_endpoint: str = ""
     trace_sample_ratio: float = 1.0
     heartbeat_s: float = 2.0
@@ -65,6 +70,8 @@ class CommonSettings:
     max_queue_jobs: int = 10_000
     max_queue_bytes: int = 1 << 30
     job_max_age_s: float = 600.0
+    ack_wait_s: float = 10.0
+    publish_queue_messages: int = 16_384
     replicas: int = 1
     metrics_port: int = 0
 
@@ -105,7 +112,7 @@ class GatewaySettings(CommonSettings):
     max_streams: int = 1024
     stream_buffer_events: int = 10_000
     sse_keep_alive_s: float = 15.0
-    reasoning_field: str = "reasoning_content"
+    reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +173,13 @@ class WorkerSettings(CommonSettings):
 
     model: str = "demo"
     served_model_name: str = ""
-    engine: str = "vllm"
+    engine: Literal["vllm", "scripted"] = "vllm"
     tool_call_parser: str = ""
     reasoning_parser: str = ""
     structural_tag: str = "true"
     custom_jinja_template: str = ""
     exclude_tools_when_tool_choice_none: bool = True
-    dyn_parser_version: str = "auto"
+    dyn_parser_version: Literal["auto", "1", "2"] = "auto"
     slots: int = 8
     max_model_len: int = 0
     script: str = ""
