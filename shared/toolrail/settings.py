@@ -83,6 +83,8 @@ class GatewaySettings(CommonSettings):
     Attributes:
         host: address to listen on.
         port: port to listen on.
+        listen_fd: descriptor of an inherited listening socket to use instead; 0: none. Whoever
+            holds it lets several gateways share an address and outlive a restart of each.
         max_body_bytes: larger request bodies get 413.
         request_timeout_s: absolute deadline of a request, from its last byte to its last event.
         first_event_timeout_s: how long to wait for the first event after `Accepted`.
