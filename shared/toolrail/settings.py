@@ -102,6 +102,7 @@ class GatewaySettings(CommonSettings):
 
     host: str = "127.0.0.1"
     port: int = 8000
+    listen_fd: int = 0
     reuse_port: bool = False
     max_header_bytes: int = 64 << 10
     header_timeout_s: float = 20.0
