@@ -1,0 +1,232 @@
+"""A Chat Completions request, parsed and checked once: what the rest of the request side reads.
+
+Checks here need no model. `check_chat` adds the strict preflight and is what `toolrail check` and
+the server run on every body, before the model is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgspec
+
+from toolrail.errors import CallerError
+from toolrail.openai.answers import Answer, GuidedAnswer, JsonAnswer, answer
+from toolrail.openai.conversation import AssistantMessage, Message, conversation
+from toolrail.openai.decode import decode, decode_json
+from toolrail.openai.functions import Choice, choice, function_tools, invalid_schema
+from toolrail.openai.refusals import refusal
+from toolrail.openai.sampling import Wishes, wishes
+from toolrail.openai.wire import ChatBody, decoder, given
+from toolrail.schema import preflight
+from toolrail.tools import Tool
+
+_REFUSED: Final = {
+    "audio": "the models served here write text",
+    "functions": "it is deprecated, use 'tools'",
+    "function_call": "it is deprecated, use 'tool_choice'",
+    "moderation": "there is no moderation here",
+    "prediction": "predicted outputs are not used here",
+    "prompt_cache_options": "the prefix cache has no breakpoints and no lifetimes to choose",
+    "web_search_options": "there is no web search here",
+}
+
+TEMPLATE_NAMES: Final = frozenset(
+    {
+        "add_generation_prompt",
+        "bos_token",
+        "chat_template",
+        "continue_final_message",
+        "documents",
+        "eos_token",
+        "messages",
+        "raise_exception",
+        "range",
+        "strftime_now",
+        "tokenize",
+        "tools",
+    }
+)
+"""Variables of a chat template that `chat_template_kwargs` may not replace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """What a request says, in precise types.
+
+    Attributes:
+        model: the name asked for.
+        messages: the conversation.
+        tools: all tools offered, in order.
+        choice: which of them may be called.
+        parallel_tool_calls: False: at most one call.
+        answer: what the text of the answer must be.
+        wishes: sampling.
+        num_choices: how many answers.
+        stream: whether to stream.
+        include_usage: whether a stream ends with the usage.
+        template_kwargs: extra variables of the chat template.
+        reasoning_effort: as the request says it, or None.
+        add_generation_prompt: whether the prompt opens the assistant's turn.
+        continue_final_message: the last message is the beginning of the answer.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    choice: Choice
+    parallel_tool_calls: bool = True
+    answer: Answer
+    wishes: Wishes
+    num_choices: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    template_kwargs: Mapping[str, object]
+    reasoning_effort: str | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+
+def check_chat(body: bytes) -> ChatRequest:
+    """`parse_chat`, then the strict preflight of everything that says `strict: true`.
+
+    Raises:
+        CallerError: the request is at fault.
+    """
+    request = parse_chat(body)
+    for index, tool in enumerate(request.tools):
+        if tool.strict and (fault := preflight.check(tool.parameters)):
+            raise invalid_schema(
+                f"function '{tool.name}'",
+                f"tools[{index}].function.parameters",
+                fault.path,
+                fault.rule,
+                fault.message,
+            )
+    wanted = request.answer
+    if (
+        isinstance(wanted, JsonAnswer)
+        and wanted.strict
+        and (fault := preflight.check(wanted.schema))
+    ):
+        raise invalid_schema(
+            f"response_format '{wanted.name}'",
+            "response_format.json_schema.schema",
+            fault.path,
+            fault.rule,
+            fault.message,
+        )
+    return request
+
+
+def parse_chat(body: bytes) -> ChatRequest:
+    """The request in `body`, every field typed, ranged and checked against the others.
+
+    Raises:
+        CallerError: with the path of the field at fault.
+    """
+    wire = decode(decoder, body)
+    _refuse_unsupported(wire)
+    tools = function_tools(wire.tools)
+    chosen = choice(wire.tool_choice, tools)
+    wanted = answer(wire)
+    _refuse_guided_beside_call(wanted, chosen)
+    messages = conversation(wire.messages)
+    add, resume = _final_turn(wire, messages)
+    stream = bool(wire.stream)
+    return ChatRequest(
+        model=wire.model,
+        messages=messages,
+        tools=tools,
+        choice=chosen,
+        parallel_tool_calls=wire.parallel_tool_calls is not False,
+        answer=wanted,
+        wishes=wishes(wire),
+        num_choices=wire.n or 1,
+        stream=stream,
+        include_usage=_include_usage(wire, stream),
+        template_kwargs=_template_kwargs(wire.chat_template_kwargs),
+        reasoning_effort=wire.reasoning_effort,
+        add_generation_prompt=add,
+        continue_final_message=resume,
+    )
+
+
+def _refuse_unsupported(wire: ChatBody) -> None:
+    for name, reason in _REFUSED.items():
+        if given(cast("msgspec.Raw", getattr(wire, name))):
+            raise _unsupported(name, reason)
+    if wire.store:
+        raise _unsupported("store", "nothing is stored here", code="unsupported_value")
+    if wire.verbosity not in (None, "medium"):
+        raise _unsupported("verbosity", "open models have no such switch", code="unsupported_value")
+    if wire.modalities is not None and wire.modalities != ["text"]:
+        raise _unsupported(
+            "modalities", "the models served here write text", code="unsupported_value"
+        )
+
+
+def _refuse_guided_beside_call(wanted: Answer, chosen: Choice) -> None:
+    if isinstance(wanted, GuidedAnswer) and chosen.mode in ("required", "named"):
+        raise refusal(
+            f"'{wanted.param}' holds all output from the first token on, so the call that "
+            "'tool_choice' forces could not be written: drop one of them.",
+            param=wanted.param,
+        )
+
+
+def _include_usage(wire: ChatBody, stream: bool) -> bool:
+    options = wire.stream_options
+    if options is None:
+        return False
+    if not stream:
+        raise refusal(
+            "'stream_options' is only allowed when 'stream' is true.", param="stream_options"
+        )
+    for name in ("include_obfuscation", "continuous_usage_stats"):
+        if getattr(options, name):
+            raise _unsupported(f"stream_options.{name}", "it is not offered here")
+    return bool(options.include_usage)
+
+
+def _final_turn(wire: ChatBody, messages: tuple[Message, ...]) -> tuple[bool, bool]:
+    """Whether the prompt opens an assistant turn, and whether it continues the last message."""
+    resume = bool(wire.continue_final_message)
+    add = not resume if wire.add_generation_prompt is None else wire.add_generation_prompt
+    if not resume:
+        return add, False
+    if add:
+        raise refusal(
+            "'continue_final_message' and 'add_generation_prompt' exclude each other.",
+            param="continue_final_message",
+        )
+    last = messages[-1]
+    if not isinstance(last, AssistantMessage) or last.calls or not (last.content or "").strip():
+        raise refusal(
+            "'continue_final_message' needs a last message of the assistant with text and without "
+            "calls.",
+            param="continue_final_message",
+        )
+    return False, True
+
+
+def _template_kwargs(raw: msgspec.Raw) -> Mapping[str, object]:
+    path = "chat_template_kwargs"
+    if not given(raw):
+        return {}
+    value = decode_json(raw, path)
+    if not isinstance(value, dict):
+        raise refusal(
+            f"Invalid type for '{path}': expected an object.", param=path, code="invalid_type"
+        )
+    variables = cast("dict[str, object]", value)
+    for name in variables:
+        if name in TEMPLATE_NAMES or not name.isidentifier():
+            raise refusal(f"'{path}' may not set '{name[:80]}'.", param=f"{path}.{name[:80]}")
+    return variables
+
+
+def _unsupported(param: str, reason: str, *, code: str = "unsupported_parameter") -> CallerError:
+    return refusal(f"'{param}' is not supported: {reason}.", param=param, code=code)

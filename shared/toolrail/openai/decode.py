@@ -1,0 +1,86 @@
+"""From bytes to typed records: JSON, UTF-8, types and ranges checked in one pass.
+
+Duplicate keys: the last one counts, as everywhere. Numbers that JSON does not have (NaN, Infinity)
+and lone surrogates are refused. What is wrong is said by `refusals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import TypeVar, cast
+
+import msgspec
+
+from toolrail.openai.limits import (
+    MAX_JSON_CONTAINERS,
+    MAX_JSON_DEPTH,
+    MAX_SCHEMA_BYTES,
+)
+from toolrail.openai.refusals import not_json, refusal, too_deep, wrong_shape
+
+T = TypeVar("T")
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """`body` as the decoder's type. O(len(body)).
+
+    Types made of records and `msgspec.Raw` stay cheap for any body: no generic JSON is built.
+
+    Raises:
+        CallerError: not UTF-8, not JSON, too deep, or not of that type.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise wrong_shape(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_json(str(error), "") from None
+    except RecursionError:
+        raise too_deep("") from None
+
+
+def decode_json(
+    text: bytes | msgspec.Raw | str, param: str, *, max_bytes: int = MAX_SCHEMA_BYTES
+) -> object:
+    """Generic JSON of bounded size and depth: dict, list, str, int, float, bool or None.
+
+    Raises:
+        CallerError: not JSON, larger than `max_bytes`, or nested deeper than `MAX_JSON_DEPTH`.
+    """
+    data = text.encode(errors="surrogatepass") if isinstance(text, str) else bytes(text)
+    if len(data) > max_bytes or data.count(b"[") + data.count(b"{") > MAX_JSON_CONTAINERS:
+        raise refusal(
+            f"'{param}' is too large: at most {max_bytes:,} bytes and {MAX_JSON_CONTAINERS:,} "
+            "objects and arrays.",
+            param=param,
+            code="string_above_max_length",
+        )
+    try:
+        value: object = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise not_json(str(error), param) from None
+    except RecursionError:
+        raise too_deep(param) from None
+    if _deeper_than(value, MAX_JSON_DEPTH):
+        raise too_deep(param)
+    return value
+
+
+def _deeper_than(value: object, limit: int) -> bool:
+    """True when containers nest deeper than `limit`. Iterative; O(number of values)."""
+    level: list[object] = [value] if isinstance(value, dict | list) else []
+    depth = 0
+    while level:
+        depth += 1
+        if depth > limit:
+            return True
+        below = chain.from_iterable(map(_values, level))
+        level = [item for item in below if isinstance(item, dict | list)]
+    return False
+
+
+def _values(container: object) -> Iterable[object]:
+    if isinstance(container, dict):
+        return cast("dict[str, object]", container).values()
+    return cast("list[object]", container)
