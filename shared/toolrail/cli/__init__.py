@@ -30,22 +30,8 @@ USAGE_ERROR: Final = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command's exit status; a setting that cannot work is named in one line on stderr."""
     name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if name in COMMANDS:
-        return _run(name, rest)
-    if name in ("-h", "--help"):
-        print(_overview())
-    elif name == "--version":
-        print(importlib.metadata.version("toolrail"))
-    else:
-        print(f"toolrail: no command {name!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
-        return USAGE_ERROR
-    return 0
-
-
-def _run(name: str, arguments: Sequence[str]) -> int:
-    command = getattr(importlib.import_module(f"toolrail.cli.{name}"), name)
     try:
-        status: int = command(arguments)
+        status = _run(name, rest)
         sys.stdout.flush()
     except ConfigError as error:
         print(f"toolrail {name}: {error}", file=sys.stderr)
@@ -57,6 +43,20 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    if name in COMMANDS:
+        command = getattr(importlib.import_module(f"toolrail.cli.{name}"), name)
+        return command(arguments)
+    if name in ("-h", "--help"):
+        print(_overview())
+    elif name == "--version":
+        print(importlib.metadata.version("toolrail"))
+    else:
+        print(f"toolrail: no command {name!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
 
 
 def _overview() -> str:

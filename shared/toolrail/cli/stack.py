@@ -5,13 +5,14 @@ Knows the services by name only. They are run from the tree this library stands 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,9 @@ from toolrail.errors import ConfigError
 SERVICES: Final[tuple[str, ...]] = ("gateway", "preprocessor", "postprocessor", "worker")
 TREE: Final = Path(__file__).resolve().parents[3]
 """The checkout: `services/` lies beside `shared/`."""
+
+BACKLOG: Final = 1024
+"""Connections that wait while no gateway accepts them."""
 
 _BAD_SETTINGS: Final = 2
 """Exit status of a service whose settings cannot work; starting it again would not help."""
@@ -36,6 +40,7 @@ class Stack:
         listener: the socket all gateways accept on. The supervisor holds it, so that a connection
             made while a gateway is being restarted waits instead of being refused.
         replicas: processes per service.
+        common_flags: passed to every service as they are.
         worker_flags: passed to every worker as they are.
     """
 
@@ -43,7 +48,8 @@ class Stack:
     data_directory: Path | None
     listener: socket.socket
     replicas: Mapping[str, int]
-    worker_flags: Sequence[str] = field(default=())
+    common_flags: Sequence[str] = ()
+    worker_flags: Sequence[str] = ()
 
 
 def nats_program(stack: Stack) -> Program:
@@ -77,11 +83,11 @@ def service_programs(stack: Stack) -> list[Program]:
 def _program(stack: Stack, service: str, number: int) -> Program:
     # `-P`: a directory named services where the user stands must not be taken for ours.
     base = [sys.executable, "-P", "-m", f"services.{service}", "--nats-url", stack.nats_url]
-    flags: list[str] = []
+    flags = list(stack.common_flags)
     if service == "gateway":
-        flags = ["--listen-fd", str(stack.listener.fileno())]
+        flags += ["--listen-fd", str(stack.listener.fileno())]
     elif service == "worker":
-        flags = list(stack.worker_flags)
+        flags += stack.worker_flags
     return Program(
         service=service,
         slot=f"{service}-{number}" if stack.replicas[service] > 1 else service,
@@ -109,16 +115,20 @@ def environment(given: Mapping[str, str], *, drain_s: float) -> dict[str, str]:
 
 def listen(host: str, port: int) -> socket.socket:
     """The socket for HTTP; port 0 takes a free one. Raises ConfigError when it cannot be had."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
-    except OSError as error:
-        raise ConfigError("--port", f"cannot listen on {host}:{port}: {error.strerror}") from error
+    with contextlib.ExitStack() as on_failure:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = on_failure.enter_context(socket.socket(family, kind, protocol))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            raise ConfigError(
+                "--port", f"cannot listen on {host}:{port}: {error.strerror}"
+            ) from error
+        on_failure.pop_all()
     return listener
 
 

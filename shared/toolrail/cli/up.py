@@ -28,6 +28,8 @@ from anyio.abc import TaskGroup
 from toolrail.cli import stack as stacks
 from toolrail.cli.supervisor import Life, Patience, Supervisor
 from toolrail.errors import ConfigError
+from toolrail.flags import load
+from toolrail.settings import WorkerSettings
 
 MAX_REPLICAS: Final = 64
 NATS_START_S: Final = 20.0
@@ -35,6 +37,17 @@ POLL_S: Final = 0.2
 POLL_TIMEOUT_S: Final = 2.0
 PROGRESS_S: Final = 15.0
 """How often a start that takes long says that it goes on."""
+
+COMMON_FLAGS: Final = (
+    "log_format",
+    "log_level",
+    "otlp_endpoint",
+    "trace_sample_ratio",
+    "heartbeat_s",
+    "registration_ttl_s",
+    "hand_over_timeout_s",
+)
+"""Settings of every service that one may want to give all of them at once."""
 
 SAMPLE_REQUEST: Final = {
     "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
@@ -117,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         help="accepted, without effect yet: how often a request may move to another worker",
     )
+    everybody = parser.add_argument_group("settings of every service")
+    for name in COMMON_FLAGS:
+        everybody.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE")
     return parser
 
 
@@ -138,6 +154,14 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
     flags = ["--engine", options.engine, *worker_flags]
     if options.model:
         flags = ["--model", options.model, *flags]
+    common = [
+        word
+        for name in COMMON_FLAGS
+        if (value := getattr(options, name)) is not None
+        for word in (f"--{name.replace('_', '-')}", value)
+    ]
+    # A flag that is wrong is told here, once, rather than in the log of every worker.
+    load(WorkerSettings, [*common, *flags], os.environ)
     listener = stacks.listen(options.host, options.port)
     data_directory = None
     if not options.nats:
@@ -147,6 +171,7 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
         data_directory=data_directory,
         listener=listener,
         replicas=options.replicas,
+        common_flags=common,
         worker_flags=flags,
     )
 

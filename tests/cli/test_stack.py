@@ -1,0 +1,78 @@
+"""The command lines of the local stack."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolrail.cli import stack as stacks
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with stacks.listen("127.0.0.1", 0) as listening:
+        yield listening
+
+
+def stack(listener: socket.socket, **replicas: int) -> stacks.Stack:
+    return stacks.Stack(
+        nats_url="nats://127.0.0.1:4333",
+        data_directory=Path("store"),
+        listener=listener,
+        replicas=dict.fromkeys(stacks.SERVICES, 1) | replicas,
+        common_flags=["--log-level", "DEBUG"],
+        worker_flags=["--engine", "scripted"],
+    )
+
+
+def test_one_process_a_service_unless_told_otherwise(listener: socket.socket) -> None:
+    programs = stacks.service_programs(stack(listener, gateway=2))
+    assert [program.slot for program in programs] == [
+        "gateway-1",
+        "gateway-2",
+        "preprocessor",
+        "postprocessor",
+        "worker",
+    ]
+
+
+def test_all_services_get_the_common_flags_and_only_workers_the_workers(
+    listener: socket.socket,
+) -> None:
+    for program in stacks.service_programs(stack(listener)):
+        line = " ".join(program.command("me"))
+        assert f"-m services.{program.service} --nats-url nats://127.0.0.1:4333" in line
+        assert "--log-level DEBUG" in line
+        assert line.endswith("--instance me")
+        assert ("--engine scripted" in line) == (program.service == "worker")
+
+
+def test_gateways_share_the_supervisors_socket(listener: socket.socket) -> None:
+    gateways = stacks.service_programs(stack(listener, gateway=2))[:2]
+    for gateway in gateways:
+        assert f"--listen-fd {listener.fileno()}" in " ".join(gateway.command("me"))
+        assert gateway.pass_fds == (listener.fileno(),)
+
+
+def test_nats_listens_where_the_services_look_for_it(listener: socket.socket) -> None:
+    line = " ".join(stacks.nats_program(stack(listener)).command("me"))
+    assert "--addr 127.0.0.1 --port 4333 --jetstream --store_dir store" in line
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::1", "[::1]")]
+)
+def test_the_base_url_can_be_used_on_this_machine(host: str, shown: str) -> None:
+    with stacks.listen(host, 0) as listening:
+        assert stacks.base_url(host, listening) == f"http://{shown}:{listening.getsockname()[1]}"
+
+
+def test_the_users_environment_wins_except_for_the_path_of_the_tree() -> None:
+    given = {"TOOLRAIL_DRAIN_S": "3", "PYTHONPATH": "/mine"}
+    made = stacks.environment(given, drain_s=8)
+    assert made["TOOLRAIL_DRAIN_S"] == "3"
+    assert made["PYTHONPATH"].split(":") == [str(stacks.TREE), "/mine"]
+    assert stacks.environment({}, drain_s=8)["TOOLRAIL_DRAIN_S"] == "8"
