@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from services.gateway.objects import FinishReason
-from toolrail.messages import ChoiceEnd, Usage
+from toolrail.messages import ChoiceEnd, Failed, Usage
+
+Stage: TypeAlias = Literal["hand_over", "wait", "stream"]
+"""How far a request has come: to a preprocessor, waiting for its first event, streaming."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +40,26 @@ def finish_reason(end: ChoiceEnd, complete_calls: int) -> FinishReason:
     if end.finish == "length":
         return "length"
     return "tool_calls" if complete_calls else "stop"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a request went, for whoever counts and traces; no text of prompt or answer.
+
+    Attributes:
+        response_id: the `id` the client saw, or would have seen.
+        model: the served model, empty while unknown.
+        stream: whether the client asked for a stream.
+        first_event_s: from the last byte of the request to its first event; None: none came.
+        failed: what the client was told, if it failed.
+        left: what the client left, if it did: `hand_over`, `wait`, `stream`, or `slow` when it
+            was cut off because it read too slowly.
+    """
+
+    response_id: str
+    model: str = ""
+    stream: bool = False
+    first_event_s: float | None = None
+    tally: Tally = field(default_factory=Tally)
+    failed: Failed | None = None
+    left: Stage | Literal["", "slow"] = ""

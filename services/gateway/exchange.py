@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
+from services.gateway import ids
+from services.gateway.chunks import error_event
 from services.gateway.failures import error_body, http_status, retry_after_s
 from toolrail.errors import CallerError, QueueFullError
 from toolrail.messages import Failed
@@ -60,6 +62,7 @@ class Exchange:
     """A request, and the one answer it gets.
 
     Attributes:
+        request_id: ours, also on the bus; the answer's x-request-id is the client's if it sent one.
         status: of the answer, 0 while there is none.
         complete: the answer is sent to its end.
         client_left: the client closed the connection before that.
@@ -76,6 +79,8 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._lingering = False
+        self._events = False
+        self._public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
 
     def header(self, name: bytes) -> str | None:
         """The first header of that (lower-case) name, or None."""
@@ -83,6 +88,11 @@ class Exchange:
             if key == name:
                 return value.decode("latin-1")
         return None
+
+    def trace_headers(self) -> dict[str, str]:
+        """The client's W3C trace context, empty if it sent none."""
+        found = ((name, self.header(name.encode())) for name in ("traceparent", "tracestate"))
+        return {name: value for name, value in found if value is not None}
 
     async def body(self, *, max_bytes: int, timeout_s: float, budget: BodyBudget) -> bytes:
         """The whole body, or an empty one if the client left. It is the caller's to give back.
@@ -125,9 +135,7 @@ class Exchange:
         text = f"the request body is larger than {max_bytes} bytes"
         raise CallerError(text, code="request_too_large", status=413)
 
-    async def send(
-        self, status: int, body: bytes, *, headers: Iterable[Header] = (_JSON,)
-    ) -> None:
+    async def send(self, status: int, body: bytes, *, headers: Iterable[Header] = (_JSON,)) -> None:
         """Answer with a whole body."""
         await self._start(status, [*headers, (b"content-length", b"%d" % len(body))])
         if self._lingering:
@@ -145,8 +153,18 @@ class Exchange:
             extra.append((b"retry-after", b"%d" % seconds))
         await self.send(http_status(failed), error_body(failed), headers=extra)
 
+    async def fail(self, failed: Failed, *, headers: Iterable[Header] = ()) -> None:
+        """Tell the client of a failure, in whatever way the answer still has room for."""
+        if not self.status:
+            await self.send_error(failed, headers=headers)
+        elif self._events and not self.complete:
+            await self.write(error_event(failed), last=True)
+        elif not self.complete:
+            await self.abort()
+
     async def start_events(self) -> None:
         """Answer 200 with a stream of server-sent events."""
+        self._events = True
         await self._start(200, list(_EVENTS))
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
@@ -173,7 +191,7 @@ class Exchange:
             pass
 
     async def _start(self, status: int, headers: list[Header]) -> None:
-        headers.append((b"x-request-id", self.request_id.encode("latin-1")))
+        headers.append((b"x-request-id", self._public_id.encode("ascii")))
         if self._lingering:
             headers.append((b"connection", b"close"))
         self.status = status

@@ -55,7 +55,7 @@ class Meters:
         )
         self.tokens = Counter(
             "toolrail_tokens",
-            "Tokens of finished requests; `cached` is part of `prompt`, `reasoning` of `completion`.",
+            "Tokens of finished requests; prompt includes cached, completion includes reasoning.",
             ["model", "kind"],
             registry=registry,
         )
@@ -86,7 +86,7 @@ class Meters:
         self.bad_frames = Counter(
             "toolrail_undecodable_frames", "Frames that could not be decoded.", registry=registry
         )
-        self.loop_errors = Counter(
+        self.internal_errors = Counter(
             "toolrail_internal_errors", "Bugs that became a 500.", registry=registry
         )
 

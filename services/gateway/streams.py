@@ -31,9 +31,9 @@ class Stream:
     """One request's deltas: pushed by the bus's callback, taken by one reader."""
 
     __slots__ = (
-        "_deaf",
         "_buffer",
         "_capacity",
+        "_deaf",
         "_loop",
         "_next_seq",
         "_on_overflow",
@@ -196,6 +196,11 @@ class Streams:
         """Control subjects of all postprocessors that open streams know of."""
         return {subject for stream in self._open.values() for subject in stream.control_subjects}
 
+    def fail_all(self, failed: Failed) -> None:
+        """End all of them with a failure."""
+        for stream in self._open.values():
+            stream.fail(failed)
+
     def lose(self, dead: Collection[str]) -> None:
         """Fail the streams of which every known owner is among the `dead` (control subjects)."""
         for stream in self._open.values():
@@ -206,7 +211,7 @@ class Streams:
         try:
             frame = decode_event_frame(payload)
         except DecodeError as error:
-            log.error("undecodable frame: %s", error)
+            log.error("undecodable frame", extra={"reason": str(error)})
             self._on_bad_frame()
             return
         for delta in frame.deltas:

@@ -54,7 +54,9 @@ class CommonSettings:
         ack_wait_s: silence of a worker after which its unacknowledged job goes to another.
         publish_queue_messages: messages waiting to be sent; more are dropped and counted.
         replicas: copies of JetStream state (1 local, 3 clustered).
+        metrics_host: address of the Prometheus endpoint.
         metrics_port: Prometheus endpoint of this process; 0: none (the gateway has `/metrics`).
+        connect_timeout_s: how long a starting service tries to reach the bus.
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -73,7 +75,9 @@ class CommonSettings:
     ack_wait_s: float = 10.0
     publish_queue_messages: int = 16_384
     replicas: int = 1
+    metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
+    connect_timeout_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,6 @@ class GatewaySettings(CommonSettings):
         stream_buffer_events: events buffered for a slow client before its stream is cancelled.
         sse_keep_alive_s: comment line after this much silence.
         reasoning_field: `reasoning_content` or `reasoning`.
-        reuse_port: several gateways of one machine share the port; off, a taken port is an error.
         max_header_bytes: larger request heads get 431.
         header_timeout_s: how long a request head may take to arrive.
         idle_connection_s: how long a connection is kept between two requests.
@@ -103,7 +106,6 @@ class GatewaySettings(CommonSettings):
     host: str = "127.0.0.1"
     port: int = 8000
     listen_fd: int = 0
-    reuse_port: bool = False
     max_header_bytes: int = 64 << 10
     header_timeout_s: float = 20.0
     idle_connection_s: float = 75.0

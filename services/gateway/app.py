@@ -1,0 +1,189 @@
+"""The ASGI application: routes, and the one boundary at which an exception becomes an answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from opentelemetry.trace import Span, StatusCode
+
+from services.gateway import discovery, ids
+from services.gateway.answer import Outcome
+from services.gateway.chat import chat_completions
+from services.gateway.exchange import CLIENT_LEFT, Exchange, Header, Receive, Scope, Send
+from services.gateway.failures import failure, failure_of, http_status
+from services.gateway.gateway import Gateway
+from toolrail.errors import CallerError, ToolrailError
+from toolrail.messages import Failed
+from toolrail.telemetry import semconv
+
+log: Final = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[[Gateway, Exchange], Awaitable[Outcome | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path and what answers it. `label` stands for all paths of the route in metrics."""
+
+    label: str
+    handlers: Mapping[str, Handler]
+
+
+def _route(label: str, **handlers: Handler) -> Route:
+    if "GET" in handlers:
+        handlers["HEAD"] = handlers["GET"]  # the server leaves the body out
+    return Route(label, handlers)
+
+
+ROUTES: Final[Mapping[str, Route]] = {
+    route.label: route
+    for route in (
+        _route("/v1/chat/completions", POST=chat_completions),
+        _route("/v1/models", GET=discovery.list_models),
+        _route("/health", GET=discovery.health),
+        _route("/live", GET=discovery.live),
+        _route("/metrics", GET=discovery.metrics),
+    )
+}
+_MODEL: Final = _route("/v1/models/{id}", GET=discovery.show_model)
+_OTHER: Final = Route("other", {})
+
+
+def route_of(path: str) -> Route:
+    """The route of a path; `other`, which answers nothing, for paths that have none."""
+    route = ROUTES.get(path)
+    if route is not None:
+        return route
+    prefix = discovery.MODEL_PREFIX
+    return _MODEL if path.startswith(prefix) and len(path) > len(prefix) else _OTHER
+
+
+class App:
+    """The gateway as an ASGI application."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise ValueError(f"no {scope['type']} here")  # the ASGI way to decline
+        exchange = Exchange(scope, receive, send, request_id=ids.new_request_id())
+        route = route_of(exchange.path)
+        telemetry, meters = self._gateway.telemetry, self._gateway.meters
+        began = time.perf_counter()
+        with (
+            meters.in_flight.labels(route.label).track_inprogress(),
+            telemetry.attached(exchange.trace_headers()),
+            telemetry.span(
+                f"{_method_label(exchange, route)} {route.label}",
+                kind="server",
+                attributes={
+                    semconv.HTTP_REQUEST_METHOD: _method_label(exchange, route),
+                    semconv.HTTP_ROUTE: route.label,
+                },
+            ) as span,
+        ):
+            outcome = await self._answer(route, exchange)
+            self._count(route, exchange, outcome)
+            if span.is_recording():
+                _describe(span, exchange, outcome)
+        meters.duration.labels(route.label).observe(time.perf_counter() - began)
+
+    async def _answer(self, route: Route, exchange: Exchange) -> Outcome | None:
+        try:
+            handler = route.handlers.get(exchange.method)
+            if handler is None:
+                return await self._refuse(route, exchange)
+            # Whoever may not use the API is refused here, before anything of the body is read:
+            # the place of API keys, of their limits, and of CORS.
+            return await handler(self._gateway, exchange)
+        except ToolrailError as error:
+            return await self._fail(exchange, failure_of(error))
+        except Exception:  # the boundary: a bug is one request's failure
+            log.exception("a request failed", extra={"request_id": exchange.request_id})
+            self._gateway.meters.internal_errors.inc()
+            return await self._fail(exchange, failure("internal", "internal error"))
+
+    async def _refuse(self, route: Route, exchange: Exchange) -> Outcome:
+        request = f"{exchange.method[:16]} {exchange.path[:200]}"
+        if route is _OTHER:
+            error = CallerError(f"Unknown URL: {request}", code="unknown_url", status=404)
+            return await self._fail(exchange, failure_of(error))
+        error = CallerError(f"Not allowed: {request}", code="method_not_allowed", status=405)
+        allow = (b"allow", ", ".join(route.handlers).encode())
+        return await self._fail(exchange, failure_of(error), headers=[allow])
+
+    async def _fail(
+        self, exchange: Exchange, failed: Failed, *, headers: Iterable[Header] = ()
+    ) -> Outcome:
+        await exchange.fail(failed, headers=headers)
+        return Outcome(ids.completion_id(exchange.request_id), failed=failed)
+
+    def _count(self, route: Route, exchange: Exchange, outcome: Outcome | None) -> None:
+        meters = self._gateway.meters
+        method = _method_label(exchange, route)
+        meters.requests.labels(route.label, method, str(exchange.status or CLIENT_LEFT)).inc()
+        if outcome is None:
+            return
+        if outcome.left:
+            meters.disconnects.labels(outcome.left).inc()
+        if outcome.failed is not None:
+            stage = "stream" if exchange.status == 200 else "status"
+            meters.errors.labels(outcome.failed.code, stage).inc()
+            self._log(exchange, outcome.failed)
+        if outcome.first_event_s is not None:
+            meters.time_to_first_event.labels(outcome.model).observe(outcome.first_event_s)
+        if outcome.tally.usage is not None:
+            meters.count(outcome.model, outcome.tally)
+
+    def _log(self, exchange: Exchange, failed: Failed) -> None:
+        if http_status(failed) >= 500:
+            log.warning(
+                "a request failed",
+                extra={"request_id": exchange.request_id, "code": failed.code},
+            )
+
+
+def _method_label(exchange: Exchange, route: Route) -> str:
+    """The method, if the route knows it: anything can be sent as a method."""
+    return exchange.method if exchange.method in route.handlers else "other"
+
+
+def _describe(span: Span, exchange: Exchange, outcome: Outcome | None) -> None:
+    """What the request came to, in the names of the GenAI conventions; never its text."""
+    span.set_attribute(semconv.HTTP_RESPONSE_STATUS_CODE, exchange.status or CLIENT_LEFT)
+    if outcome is None:
+        return
+    if outcome.failed is not None:
+        span.set_attribute(semconv.ERROR_TYPE, outcome.failed.code)
+        if http_status(outcome.failed) >= 500:
+            span.set_status(StatusCode.ERROR)
+    if not outcome.model:
+        return
+    span.set_attributes(
+        {
+            semconv.GEN_AI_OPERATION_NAME: semconv.GEN_AI_OPERATION_CHAT,
+            semconv.GEN_AI_PROVIDER_NAME: semconv.GEN_AI_PROVIDER_TOOLRAIL,
+            semconv.GEN_AI_REQUEST_MODEL: outcome.model,
+            semconv.GEN_AI_REQUEST_STREAM: outcome.stream,
+            semconv.GEN_AI_RESPONSE_ID: outcome.response_id,
+            semconv.GEN_AI_RESPONSE_MODEL: outcome.model,
+            semconv.GEN_AI_RESPONSE_FINISH_REASONS: outcome.tally.finish_reasons,
+        }
+    )
+    if outcome.first_event_s is not None:
+        span.set_attribute(semconv.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, outcome.first_event_s)
+    if (usage := outcome.tally.usage) is not None:
+        span.set_attributes(
+            {
+                semconv.GEN_AI_USAGE_INPUT_TOKENS: usage.prompt_tokens,
+                semconv.GEN_AI_USAGE_OUTPUT_TOKENS: usage.completion_tokens,
+                semconv.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
+                semconv.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
+            }
+        )

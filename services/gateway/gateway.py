@@ -1,0 +1,75 @@
+"""What the handlers of one process share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from services.gateway.exchange import BodyBudget
+from services.gateway.metrics import Meters
+from services.gateway.streams import Streams
+from toolrail.bus.port import Bus
+from toolrail.directory import Directory
+from toolrail.errors import QueueFullError
+from toolrail.service import Runtime
+from toolrail.settings import GatewaySettings
+from toolrail.telemetry import Telemetry
+
+
+class Admission:
+    """A bound on the requests that are answered at once."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken = 0
+
+    @contextmanager
+    def slot(self) -> Generator[None]:
+        """Hold a slot. Raises QueueFullError when there is none."""
+        if self._taken >= self._limit:
+            raise QueueFullError("too many requests at once, try again shortly")
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """One process's connections, bounds and meters. `stopping` set: it takes nothing new."""
+
+    settings: GatewaySettings
+    bus: Bus
+    directory: Directory
+    telemetry: Telemetry
+    meters: Meters
+    streams: Streams
+    admission: Admission
+    bodies: BodyBudget
+    stopping: anyio.Event
+
+    @classmethod
+    def of(cls, runtime: Runtime[GatewaySettings]) -> Gateway:
+        """The gateway of a runtime; its streams do not listen yet."""
+        settings = runtime.settings
+        meters = Meters(runtime.metrics)
+        return cls(
+            settings=settings,
+            bus=runtime.bus,
+            directory=runtime.directory,
+            telemetry=runtime.telemetry,
+            meters=meters,
+            streams=Streams(
+                runtime.bus,
+                runtime.instance,
+                capacity=settings.stream_buffer_events,
+                on_bad_frame=meters.bad_frames.inc,
+            ),
+            admission=Admission(settings.max_streams),
+            bodies=BodyBudget(settings.held_body_bytes),
+            stopping=runtime.stopping,
+        )

@@ -1,0 +1,70 @@
+"""The service: what its process starts, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Final
+
+import anyio
+
+from services.gateway.app import App
+from services.gateway.failures import failure
+from services.gateway.gateway import Gateway
+from services.gateway.peers import DeadPeers
+from services.gateway.server import Server, listen
+from toolrail.bus import subjects
+from toolrail.errors import ConfigError
+from toolrail.service import Runtime
+from toolrail.settings import GatewaySettings
+
+log: Final = logging.getLogger(__name__)
+
+_REASONING_FIELDS: Final = ("reasoning_content", "reasoning")
+
+_LAST_WORDS_S: Final = 2.0
+"""Before the end of the drain, streams still running are told so: that long to write it."""
+
+
+async def main(runtime: Runtime[GatewaySettings]) -> None:
+    """Serve HTTP until told to stop; then take nothing new and finish what runs, in `drain_s`."""
+    settings = runtime.settings
+    if settings.reasoning_field not in _REASONING_FIELDS:
+        raise ConfigError("reasoning_field", f"must be one of {', '.join(_REASONING_FIELDS)}")
+    with listen(settings) as listener:
+        gateway = Gateway.of(runtime)
+        await gateway.streams.start()
+        server = Server(App(gateway), settings, grace_s=settings.drain_s)
+        async with anyio.create_task_group() as tasks:
+            served = anyio.Event()
+            tasks.start_soon(_serve, server, listener, served)
+            tasks.start_soon(_fail_what_the_dead_owe, gateway)
+            await runtime.announce()
+            host, port = listener.getsockname()[:2]
+            log.info("listening", extra={"host": host, "port": port})
+            await runtime.stopping.wait()
+            server.should_exit = True
+            with anyio.move_on_after(max(settings.drain_s - _LAST_WORDS_S, settings.drain_s / 2)):
+                await served.wait()
+            text = "the server is shutting down"
+            gateway.streams.fail_all(failure("unavailable", text, retryable=True))
+            await served.wait()
+            tasks.cancel_scope.cancel()
+        await gateway.streams.stop()
+
+
+async def _serve(server: Server, listener: socket.socket, served: anyio.Event) -> None:
+    await server.serve([listener])
+    served.set()
+
+
+async def _fail_what_the_dead_owe(gateway: Gateway) -> None:
+    """End the streams of postprocessors that died. Runs until cancelled."""
+    settings = gateway.settings
+    dead = DeadPeers(settings.registration_ttl_s)
+    while True:
+        await anyio.sleep(settings.heartbeat_s)
+        live = {
+            subjects.control(peer.instance) for peer in gateway.directory.instances("postprocessor")
+        }
+        gateway.streams.lose(dead.update(gateway.streams.owners(), live, anyio.current_time()))

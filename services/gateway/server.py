@@ -1,0 +1,171 @@
+"""uvicorn as a part of this process: no signal handlers, bounded heads, an honest abort."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final, cast
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from services.gateway.app import App
+from services.gateway.exchange import ABORT
+from services.gateway.failures import error_body, failure_of
+from toolrail.errors import CallerError, ConfigError
+from toolrail.settings import GatewaySettings
+
+_BACKLOG: Final = 2048
+
+
+def listen(settings: GatewaySettings) -> socket.socket:
+    """A listening socket. Raises ConfigError when the address cannot be had."""
+    try:
+        if settings.listen_fd:
+            return socket.socket(fileno=settings.listen_fd)
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        address = (settings.host, settings.port)
+        return socket.create_server(address, family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        if settings.listen_fd:
+            raise ConfigError("listen_fd", f"not a listening socket: {error}") from error
+        address = f"{settings.host}:{settings.port}"
+        raise ConfigError("port", f"cannot listen on {address}: {error}") from error
+
+
+class Server(uvicorn.Server):
+    """A server that ends when it is told and not by a signal: those belong to the runtime.
+
+    A subclass because uvicorn takes neither signal handling nor the protocol's limits as settings.
+    """
+
+    def __init__(self, app: App, settings: GatewaySettings, *, grace_s: float) -> None:
+        """Serve `app`; on exit running requests get `grace_s` before they are cut off."""
+        config = uvicorn.Config(
+            cast(Any, app),
+            http=_bounded(settings),
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_level="warning",
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=int(settings.idle_connection_s),
+            timeout_graceful_shutdown=int(grace_s),
+        )
+        super().__init__(config)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture none."""
+        yield
+
+
+def _bounded(settings: GatewaySettings) -> type[asyncio.Protocol]:
+    class Connection(_Connection):
+        max_header_bytes = settings.max_header_bytes
+        header_timeout_s = settings.header_timeout_s
+
+    return Connection
+
+
+class _Connection(HttpToolsProtocol):
+    """HTTP with bounds on the head of a request: its size, and the time it may take to arrive.
+
+    httptools has neither, and keeps a head that never ends in memory.
+    """
+
+    max_header_bytes: int
+    header_timeout_s: float
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._in_head = True
+        self._told_bytes = 0
+        self._raw_bytes = 0
+        self._refused: CallerError | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        began_in_head = self._in_head
+        super().data_received(data)
+        if began_in_head and self._in_head and not self.transport.is_closing():
+            # An unfinished header line is not told by `on_header` yet.
+            self._raw_bytes += len(data)
+            if self._raw_bytes > self.max_header_bytes:
+                self._refuse_head()
+                self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._told_bytes = 0
+        self._raw_bytes = 0
+        self._start_timer()
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[typeddict-item]
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that never became one, unless it is too late for an answer."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # a broken body or trailer: its request is being answered
+            return
+        error = self._refused or CallerError(msg, code="invalid_http")
+        body = error_body(failure_of(error))
+        head = (
+            b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            % len(body)
+        )
+        self.transport.write(STATUS_LINE[error.status] + head + body)
+        self.transport.close()
+
+    def _count(self, size: int) -> None:
+        self._told_bytes += size
+        if self._told_bytes > self.max_header_bytes:
+            self._refuse_head()
+            raise ValueError("the head is too large")  # the parser turns it into a 400
+
+    def _refuse_head(self) -> None:
+        text = f"the request head is larger than {self.max_header_bytes} bytes"
+        self._refused = CallerError(text, code="request_head_too_large", status=431)
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(self.header_timeout_s, self._on_timer)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_timer(self) -> None:
+        self._head_timer = None
+        if not self._raw_bytes:
+            self.transport.close()  # a connection opened in advance: nobody waits for an answer
+            return
+        text = f"the request head did not arrive within {self.header_timeout_s:g} s"
+        self._refused = CallerError(text, code="request_timeout", status=408)
+        self.send_400_response(text)
