@@ -35,7 +35,7 @@ MAX_TOOLS: Final = 1024
 MAX_MODEL_CHARS: Final = 256
 
 MAX_SCHEMA_BYTES: Final = 4 << 20
-"""One JSON Schema as text. What a strict preflight may pass takes 2.9 MB in the longest spelling."""
+"""One JSON Schema as text. A strict preflight may pass 2.9 MB, all of it escapes."""
 
 MAX_SCHEMAS_BYTES: Final = 8 << 20
 """All schemas of a request together."""
