@@ -78,12 +78,20 @@ class Telemetry:
         enabled: whether spans are recorded at all.
     """
 
-    def __init__(self, provider: TracerProvider | None = None) -> None:
+    def __init__(
+        self, provider: TracerProvider | None = None, dropped: Callable[[], int] = lambda: 0
+    ) -> None:
         """Telemetry over `provider`; without one it is off. See `exporting`."""
         self._provider = provider
         self._tracer = provider.get_tracer("toolrail") if provider is not None else None
         self._off: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
+        self._dropped = dropped
         self.enabled = provider is not None
+
+    @property
+    def dropped_spans(self) -> int:
+        """Spans lost so far: the queue was full, or the receiver away."""
+        return self._dropped()
 
     def span(
         self, name: str, *, kind: Kind = "internal", attributes: Attributes | None = None
@@ -156,16 +164,14 @@ def exporting(
     *,
     otlp_endpoint: str,
     sample_ratio: float = 1.0,
-    on_drop: Callable[[int], None] = lambda count: None,
 ) -> Telemetry:
     """Telemetry that sends to the OTLP/HTTP receiver at `otlp_endpoint`; off when that is empty.
 
     `sample_ratio` decides for traces that begin here; others follow their caller's decision.
-    `on_drop` is told, from any thread, how many spans were lost.
     """
     if not otlp_endpoint:
         return Telemetry()
     # The SDK and its HTTP client cost 0.2 s of start, for a feature that is off by default.
     from toolrail.telemetry.export import provider  # noqa: PLC0415
 
-    return Telemetry(provider(service, instance, otlp_endpoint, sample_ratio, on_drop))
+    return Telemetry(*provider(service, instance, otlp_endpoint, sample_ratio))

@@ -22,13 +22,12 @@ _EXPORT_TIMEOUT_S: Final = 5.0
 
 
 def provider(
-    service: str,
-    instance: str,
-    otlp_endpoint: str,
-    sample_ratio: float,
-    on_drop: Callable[[int], None],
-) -> TracerProvider:
-    """A provider of its own (never the global one) that sends to `<otlp_endpoint>/v1/traces`."""
+    service: str, instance: str, otlp_endpoint: str, sample_ratio: float
+) -> tuple[TracerProvider, Callable[[], int]]:
+    """A provider (never the global one) that sends to `<otlp_endpoint>/v1/traces`.
+
+    With it comes the count of spans that were lost.
+    """
     resource = Resource.create(
         {
             semconv.SERVICE_NAMESPACE: "toolrail",
@@ -45,41 +44,62 @@ def provider(
         sampler=ParentBased(TraceIdRatioBased(sample_ratio)),
         shutdown_on_exit=False,  # `Telemetry.close` does it, with a deadline
     )
-    made.add_span_processor(_Counted(exporter, on_drop))
-    return made
+    losses = _Losses()
+    made.add_span_processor(_Bounded(exporter, losses))
+    return made, losses.count
 
 
-class _Counted(SpanProcessor):
+class _Losses:
+    """Spans that wait in the queue, and those that were lost. Used from two threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queued = 0
+        self._lost = 0
+
+    def count(self) -> int:
+        return self._lost
+
+    def queue_one(self) -> bool:
+        """Whether there was room for one more; otherwise it is lost."""
+        with self._lock:
+            room = self._queued < _MAX_QUEUE
+            self._queued += room
+            self._lost += not room
+            return room
+
+    def take(self, count: int) -> None:
+        with self._lock:
+            self._queued -= count
+
+    def lose(self, count: int) -> None:
+        with self._lock:
+            self._lost += count
+
+
+class _Bounded(SpanProcessor):
     """A BatchSpanProcessor that knows what it lost.
 
-    The SDK's own drops the oldest span of a full queue with a log line a span; this one refuses the
-    newest before it gets there, and counts.
+    The SDK's own drops the oldest span of a full queue, with a log line a span; this one refuses
+    the newest before it gets there, and counts.
     """
 
-    def __init__(self, exporter: SpanExporter, on_drop: Callable[[int], None]) -> None:
-        self._queued = 0
-        self._lock = threading.Lock()
-        self._on_drop = on_drop
+    def __init__(self, exporter: SpanExporter, losses: _Losses) -> None:
+        self._losses = losses
         self._batches = BatchSpanProcessor(
-            _CountedExporter(exporter, self._taken, on_drop),
+            _Counted(exporter, losses),
             max_queue_size=_MAX_QUEUE,
             max_export_batch_size=_MAX_BATCH,
             schedule_delay_millis=_BATCH_DELAY_MS,
         )
 
-    def on_end(self, span: ReadableSpan) -> None:
-        if span.context is None or not span.context.trace_flags.sampled:
-            return
-        with self._lock:
-            full = self._queued >= _MAX_QUEUE
-            self._queued += not full
-        if full:
-            self._on_drop(1)
-        else:
-            self._batches.on_end(span)
-
     def on_start(self, span: Span, parent_context: object = None) -> None:
         pass
+
+    def on_end(self, span: ReadableSpan) -> None:
+        sampled = span.context is not None and span.context.trace_flags.sampled
+        if sampled and self._losses.queue_one():
+            self._batches.on_end(span)
 
     def shutdown(self) -> None:
         self._batches.shutdown()
@@ -87,27 +107,19 @@ class _Counted(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._batches.force_flush(timeout_millis)
 
-    def _taken(self, count: int) -> None:
-        with self._lock:
-            self._queued -= count
 
+class _Counted(SpanExporter):
+    """An exporter whose failures are counted."""
 
-class _CountedExporter(SpanExporter):
-    def __init__(
-        self,
-        exporter: SpanExporter,
-        taken: Callable[[int], None],
-        on_drop: Callable[[int], None],
-    ) -> None:
+    def __init__(self, exporter: SpanExporter, losses: _Losses) -> None:
         self._exporter = exporter
-        self._taken = taken
-        self._on_drop = on_drop
+        self._losses = losses
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._taken(len(spans))
+        self._losses.take(len(spans))
         result = self._exporter.export(spans)
         if result is not SpanExportResult.SUCCESS:
-            self._on_drop(len(spans))
+            self._losses.lose(len(spans))
         return result
 
     def shutdown(self) -> None:
