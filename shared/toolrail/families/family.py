@@ -9,7 +9,7 @@ from typing import Literal
 from toolrail.events import Item
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.structural_tag import TagFormat, TagOptions
-from toolrail.tools import StartsIn, ToolPolicy
+from toolrail.tools import StartsIn, ToolChoice, ToolPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,12 @@ class PromptPolicy:
     Attributes:
         arguments: whether history `arguments` are rendered from an object or from the JSON text.
         call_id: shape of the ids that history shows the model.
+        named_choice: template variables that a named tool choice sets, whatever the request says.
     """
 
     arguments: Literal["object", "text"] = "object"
     call_id: Literal["any", "functions_index", "nine_alphanumeric"] = "any"
+    named_choice: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,7 @@ class Family:
     render: Callable[[Sequence[Item]], str]
     bans: tuple[str, ...] = ()
     """Strings that a `tool_choice: none` tag excludes from the output."""
+    kept_tags: tuple[ToolChoice, ...] = ()
+    """Tool choices whose native tag stays where structural tags are switched off."""
+    turn_grammar: bool = False
+    """Whether a tag holds every turn, also one without tools and without a forced choice."""
