@@ -1,0 +1,100 @@
+"""Tools as the prompt shows them: one spelling for equal tools, so that prefixes stay shared.
+
+`tojson` keeps the client's key order, and two clients (or two releases of one) that order keys
+differently share no cached prefix. So the envelope and the schema keywords get a fixed order; the
+order inside `properties` stays, for it may be the order in which a grammar makes the arguments.
+`strict` is left out: it is an instruction to the server, not to the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from toolrail.tools import Tool
+
+_ORDER: Final = {
+    name: position
+    for position, name in enumerate(
+        (
+            "$schema",
+            "$id",
+            "$ref",
+            "type",
+            "title",
+            "description",
+            "const",
+            "enum",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "prefixItems",
+        )
+    )
+}
+_LAST: Final = {"default": 1, "examples": 2, "definitions": 3, "$defs": 4}
+
+_MAPS: Final = frozenset(
+    {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+)
+_LISTS: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+_SINGLE: Final = frozenset(
+    {
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+_NO_PARAMETERS: Final[Mapping[str, object]] = {"type": "object", "properties": {}}
+
+
+def template_tool(tool: Tool) -> dict[str, object]:
+    """The tool in the published shape, in canonical key order."""
+    function: dict[str, object] = {"name": tool.name}
+    if tool.description is not None:
+        function["description"] = tool.description
+    parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
+    function["parameters"] = canonical_schema(parameters)
+    return {"type": "function", "function": function}
+
+
+def canonical_schema(schema: object) -> object:
+    """`schema` with its keywords in canonical order; data and declared orders are kept.
+
+    Recursive: callers have bounded the depth (`limits.MAX_JSON_DEPTH`).
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    keywords = cast("Mapping[str, object]", schema)
+    ordered: dict[str, object] = {}
+    for name in sorted(keywords, key=_rank):
+        ordered[name] = _below(name, keywords[name])
+    return ordered
+
+
+def _rank(name: str) -> tuple[int, int, str]:
+    if name in _ORDER:
+        return 0, _ORDER[name], ""
+    if name in _LAST:
+        return 2, _LAST[name], ""
+    return 1, 0, name
+
+
+def _below(keyword: str, value: object) -> object:
+    if keyword in _MAPS and isinstance(value, Mapping):
+        schemas = cast("Mapping[str, object]", value)
+        return {name: canonical_schema(schemas[name]) for name in schemas}
+    if keyword in _LISTS and isinstance(value, list):
+        return list(map(canonical_schema, cast("Sequence[object]", value)))
+    if keyword in _SINGLE:
+        return canonical_schema(value)
+    return value

@@ -1,0 +1,179 @@
+"""From a request to the prompt's text: what the chat template is given, and the rendering.
+
+Equal requests give equal prompts, and a longer conversation starts with the shorter one's prompt
+wherever the template allows it: ids of calls are made anew from what is in the conversation, tools
+come in canonical spelling.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import string
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from toolrail.families.family import PromptPolicy
+from toolrail.openai.canonical import template_tool
+from toolrail.openai.chat import ChatRequest
+from toolrail.openai.conversation import (
+    AssistantMessage,
+    Instruction,
+    Message,
+    PastCall,
+    ToolResult,
+    UserMessage,
+)
+from toolrail.openai.habits import Habits, Template
+from toolrail.openai.refusals import refusal
+from toolrail.tools import Tool
+
+_ALPHANUMERIC: Final = string.digits + string.ascii_letters
+_SHORT_ID_CHARS: Final = 9
+
+
+def prompt_tools(request: ChatRequest, *, exclude_when_none: bool) -> tuple[Tool, ...]:
+    """The tools that the prompt shows: all that were offered, or none under `none` if so set."""
+    return () if request.choice.mode == "none" and exclude_when_none else request.tools
+
+
+def render_prompt(
+    request: ChatRequest,
+    template: Template,
+    habits: Habits,
+    policy: PromptPolicy,
+    *,
+    exclude_tools_when_none: bool = True,
+) -> str:
+    """The prompt of `request`.
+
+    Raises:
+        CallerError: the template refuses the messages, or the prompt is beyond its budget.
+        FaultError: the template failed.
+    """
+    tools = prompt_tools(request, exclude_when_none=exclude_tools_when_none)
+    prompt = template.render(
+        template_messages(request.messages, habits, policy),
+        [template_tool(tool) for tool in tools] or None,
+        add_generation_prompt=request.add_generation_prompt,
+        **_variables(request, policy),
+    )
+    return _up_to_final_text(request, prompt) if request.continue_final_message else prompt
+
+
+def template_messages(
+    messages: Sequence[Message], habits: Habits, policy: PromptPolicy
+) -> list[dict[str, object]]:
+    """The messages in the shape that chat templates read."""
+    ids = _CallIds(policy.call_id)
+    return [_template_message(message, habits, ids) for message in messages]
+
+
+def _template_message(message: Message, habits: Habits, ids: _CallIds) -> dict[str, object]:
+    match message:
+        case Instruction(role, content, name):
+            shown = role if habits.developer else "system"
+            return _named({"role": shown, "content": content}, name)
+        case UserMessage(content, name):
+            return _named({"role": "user", "content": content}, name)
+        case ToolResult(call_id, name, content):
+            return {
+                "role": "tool",
+                "tool_call_id": ids.shown(call_id),
+                "name": name,
+                "content": content,
+            }
+        case AssistantMessage():
+            return _assistant(message, habits, ids)
+        case _:
+            assert_never(message)
+
+
+def _assistant(message: AssistantMessage, habits: Habits, ids: _CallIds) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "role": "assistant",
+        "content": message.content or (habits.no_text if message.calls else ""),
+    }
+    if message.reasoning is not None:
+        # Two spellings are in use; templates read the one they know.
+        shown["reasoning_content"] = shown["reasoning"] = message.reasoning
+    if message.calls:
+        shown["tool_calls"] = [
+            {
+                "id": ids.issued(call),
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": call.value if habits.arguments == "object" else call.arguments,
+                },
+            }
+            for call in message.calls
+        ]
+    return _named(shown, message.name)
+
+
+def _named(message: dict[str, object], name: str | None) -> dict[str, object]:
+    return message if name is None else {**message, "name": name}
+
+
+class _CallIds:
+    """Ids of past calls in the shape that the template knows, in the order of the conversation."""
+
+    def __init__(self, shape: str) -> None:
+        self._shape = shape
+        self._issued: dict[str, str] = {}
+        self._count = 0
+
+    def issued(self, call: PastCall) -> str:
+        """The id shown for the next call."""
+        match self._shape:
+            case "functions_index":
+                shown = f"functions.{call.name}:{self._count}"
+            case "nine_alphanumeric":
+                shown = _short_id(call.id)
+            case _:
+                shown = call.id
+        self._count += 1
+        self._issued[call.id] = shown
+        return shown
+
+    def shown(self, call_id: str) -> str:
+        """The id shown for the result of the call that the client knows as `call_id`."""
+        return self._issued[call_id]
+
+
+def _short_id(call_id: str) -> str:
+    if len(call_id) == _SHORT_ID_CHARS and call_id.isascii() and call_id.isalnum():
+        return call_id
+    number = int.from_bytes(hashlib.blake2b(call_id.encode(), digest_size=8).digest())
+    digits: list[str] = []
+    for _ in range(_SHORT_ID_CHARS):
+        number, digit = divmod(number, len(_ALPHANUMERIC))
+        digits.append(_ALPHANUMERIC[digit])
+    return "".join(digits)
+
+
+def _variables(request: ChatRequest, policy: PromptPolicy) -> dict[str, object]:
+    variables = dict(request.template_kwargs)
+    if request.reasoning_effort is not None:
+        variables.setdefault("reasoning_effort", request.reasoning_effort)
+        if request.reasoning_effort == "none":
+            variables.setdefault("enable_thinking", False)
+            variables.setdefault("thinking", False)
+    if request.choice.mode == "named":
+        variables.update(policy.named_choice)
+    return variables
+
+
+def _up_to_final_text(request: ChatRequest, prompt: str) -> str:
+    """The prompt up to the end of the last message's text, for the model to go on from there."""
+    last = request.messages[-1]
+    text = last.content.rstrip() if isinstance(last, AssistantMessage) and last.content else ""
+    start = prompt.rfind(text.strip())
+    if start < 0:
+        raise refusal(
+            "The model's chat template does not show the last message as it is, so it cannot be "
+            "continued.",
+            param="continue_final_message",
+            code="unsupported_value",
+        )
+    return prompt[: start + len(text.strip())]
