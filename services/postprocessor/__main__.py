@@ -1,0 +1,10 @@
+"""`python -m services.postprocessor [flags]`."""
+
+from __future__ import annotations
+
+from services.postprocessor.main import main
+from toolrail.service import run
+from toolrail.settings import PostprocessorSettings
+
+if __name__ == "__main__":
+    run("postprocessor", PostprocessorSettings, main)

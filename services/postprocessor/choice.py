@@ -1,0 +1,217 @@
+"""One choice of one request: token ids in, events out.
+
+    ids → text (Detokenizer) → events (parser) → stop strings and the bound on calls
+
+Pure: no clock, no bus. What comes out does not depend on how the ids were cut into deltas, except
+that neighbouring deltas of one kind leave joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from services.postprocessor.joining import joined
+from services.postprocessor.leaks import LeakWatch
+from services.postprocessor.logprobs import visible
+from services.postprocessor.stop import StopMatcher, StopStrings
+from toolrail.events import CallEnd, CallStart, Event, ReasoningDelta, TextDelta
+from toolrail.messages import ChoiceEnd, FinishReason, Output, TokenDelta, VisibleLogprob
+from toolrail.parsing import StreamParser
+from toolrail.tokens import Detokenizer, Tokenizer
+
+CallOutcome: TypeAlias = Literal["complete", "incomplete", "unknown_tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all choices of a request have in common.
+
+    Attributes:
+        keep: special tokens that come out as text, since the dialect's markers are made of them.
+        ends: ids that end a choice without being part of its text, unless they are in `keep`.
+        markers: the dialect's control strings, which visible text should not hold.
+        tools: names of the offered tools.
+        reasons: whether the model may reason, so that ids must be looked at one by one.
+    """
+
+    tokenizer: Tokenizer
+    output: Output
+    stop: StopStrings
+    keep: Collection[str] = ()
+    ends: frozenset[int] = frozenset()
+    markers: Sequence[str] = ()
+    tools: frozenset[str] = frozenset()
+    reasons: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedCall:
+    """A call that is over, for metrics and traces."""
+
+    name: str
+    outcome: CallOutcome
+
+
+@dataclass(slots=True)
+class Step:
+    """What one delta came to.
+
+    Attributes:
+        end: set when the choice is over.
+        engine_runs_on: the choice ended here, not in the engine, whose run is to be cancelled.
+    """
+
+    events: list[Event] = field(default_factory=list[Event])
+    logprobs: list[VisibleLogprob] = field(default_factory=list[VisibleLogprob])
+    end: ChoiceEnd | None = None
+    engine_runs_on: bool = False
+    calls: list[FinishedCall] = field(default_factory=list[FinishedCall])
+    markers_in_text: int = 0
+
+
+class PlainText:
+    """The parser of a model without one: all output is text."""
+
+    def feed(self, text: str) -> list[Event]:
+        """`text`, as it is."""
+        return [TextDelta(text)] if text else []
+
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        """Nothing was held back."""
+        del cut
+        return []
+
+
+class Choice:
+    """The state of one choice.
+
+    Attributes:
+        completion_tokens: ids the engine made for it, the one that ended it included.
+        reasoning_tokens: those among them that made reasoning, its markers included as far as they
+            came with it.
+    """
+
+    def __init__(self, plan: Plan, parser: StreamParser) -> None:
+        self.completion_tokens = 0
+        self.reasoning_tokens = 0
+        self._plan = plan
+        self._parser = parser
+        self._detokenizer = Detokenizer(plan.tokenizer, plan.keep)
+        self._stop = StopMatcher(plan.stop) if plan.stop else None
+        self._leaks = LeakWatch(plan.markers)
+        self._names: dict[int, str] = {}
+        self._complete_calls = 0
+        self._unattributed = 0
+        output = plan.output
+        self._one_by_one = bool(plan.stop) or output.max_calls is not None or plan.reasons
+
+    def feed(self, delta: TokenDelta) -> Step:
+        """What `delta` makes certain. Nothing may be fed after a step with an `end`.
+
+        Its `finish`, if it has one, is "stop" or "length". O(ids, and the text in them).
+        """
+        step = Step()
+        ids = delta.token_ids
+        if ends := delta.finish == "stop" and bool(ids) and ids[-1] in self._plan.ends:
+            ids = ids[:-1]
+        before = self.completion_tokens
+        for portion in self._portions(ids):
+            text = self._detokenizer.feed(portion)
+            self.completion_tokens += len(portion)
+            events = self._parser.feed(text) if text else []
+            self._attribute(len(portion), events)
+            if self._pass(events, step):
+                step.engine_runs_on = delta.finish is None
+                break
+        self._add_logprobs(delta, self.completion_tokens - before, step)
+        if step.end is None and delta.finish is not None:
+            self.completion_tokens += ends
+            self._finish(delta.finish, delta.stop_token_id, step)
+        step.events = joined(step.events)
+        return step
+
+    def _portions(self, ids: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
+        """One by one where it matters after which id something happened, else all at once."""
+        if len(ids) <= 1 or not self._one_by_one:
+            return (ids,)
+        return ((token_id,) for token_id in ids)
+
+    def _finish(self, finish: FinishReason, stop_token_id: int | None, step: Step) -> None:
+        text = self._detokenizer.finish()
+        events = self._parser.feed(text) if text else []
+        events += self._parser.finish(cut=finish == "length")
+        self._attribute(0, events)
+        if self._pass(events, step):
+            return
+        self._flush_stop(step)
+        step.end = ChoiceEnd(finish, stop_token_id)
+
+    def _pass(self, events: Sequence[Event], step: Step) -> bool:
+        """Take `events` into `step`. True when one of them ended the choice."""
+        for event in events:
+            if isinstance(event, TextDelta):
+                if self._show(event.text, step):
+                    return True
+                continue
+            self._flush_stop(step)
+            if isinstance(event, CallStart):
+                if self._enough_calls():
+                    step.end = ChoiceEnd("stop")
+                    return True
+                self._names[event.index] = event.name
+            elif isinstance(event, CallEnd):
+                step.calls.append(self._finished(event))
+            step.events.append(event)
+        return False
+
+    def _show(self, text: str, step: Step) -> bool:
+        """Visible text, as far as no stop string cuts it. True when one did."""
+        hit = None
+        if self._stop is not None:
+            text, hit = self._stop.feed(text)
+            if hit is not None and self._plan.output.include_stop:
+                text += hit
+        if text:
+            step.events.append(TextDelta(text))
+            step.markers_in_text += self._leaks.feed(text)
+        if hit is not None:
+            step.end = ChoiceEnd("stop", hit)
+        return hit is not None
+
+    def _flush_stop(self, step: Step) -> None:
+        """Held text cannot become a stop string once something else than text has come."""
+        if self._stop is not None and (held := self._stop.flush()):
+            step.events.append(TextDelta(held))
+            step.markers_in_text += self._leaks.feed(held)
+
+    def _enough_calls(self) -> bool:
+        max_calls = self._plan.output.max_calls
+        return max_calls is not None and self._complete_calls >= max_calls
+
+    def _finished(self, end: CallEnd) -> FinishedCall:
+        name = self._names.pop(end.index, "")
+        if not end.complete:
+            return FinishedCall(name, "incomplete")
+        self._complete_calls += 1
+        return FinishedCall(name, "complete" if name in self._plan.tools else "unknown_tool")
+
+    def _attribute(self, ids: int, events: Sequence[Event]) -> None:
+        """Ids belong to what they made; those that made nothing yet, to what comes next."""
+        self._unattributed += ids
+        if events:
+            if isinstance(events[0], ReasoningDelta):
+                self.reasoning_tokens += self._unattributed
+            self._unattributed = 0
+
+    def _add_logprobs(self, delta: TokenDelta, count: int, step: Step) -> None:
+        top = self._plan.output.top_logprobs
+        if top is None or delta.logprobs is None:
+            return
+        tokenizer, dropped = self._plan.tokenizer, self._detokenizer.dropped
+        step.logprobs = [
+            visible(entry, tokenizer, top)
+            for entry in delta.logprobs[:count]
+            if entry.token_id not in dropped
+        ]

@@ -1,0 +1,245 @@
+"""A hand-over, from its bytes to `Accepted` or `Failed`.
+
+Everything that can be wrong with it is found before it is accepted: the parsers are built, the
+tokenizer is loaded, and its jobs are in the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import anyio
+import msgspec
+
+from services.postprocessor.choice import Choice, PlainText, Plan
+from services.postprocessor.clock import Clock
+from services.postprocessor.failures import failure
+from services.postprocessor.stop import StopStrings
+from services.postprocessor.stream import RequestStream
+from services.postprocessor.streams import Streams
+from services.postprocessor.watching import Watching
+from toolrail import families
+from toolrail.bus import subjects
+from toolrail.errors import ConfigError, DecodeError, FaultError, QueueFullError
+from toolrail.messages import (
+    Accepted,
+    Cancel,
+    Failed,
+    Job,
+    ModelCard,
+    Reply,
+    Stream,
+    decode_stream,
+    encode,
+)
+from toolrail.parsing import StreamParser
+from toolrail.service import Runtime
+from toolrail.settings import PostprocessorSettings
+from toolrail.tokens import Tokenizer
+
+log: Final = logging.getLogger(__name__)
+
+
+class RefusedError(Exception):
+    """The hand-over cannot be taken."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.code)
+        self.failed = failed
+
+
+class Intake:
+    """Takes hand-overs into `streams`."""
+
+    def __init__(
+        self,
+        runtime: Runtime[PostprocessorSettings],
+        streams: Streams,
+        watching: Watching,
+        clock: Clock,
+    ) -> None:
+        self._bus = runtime.bus
+        self._directory = runtime.directory
+        self._telemetry = runtime.telemetry
+        self._settings = runtime.settings
+        self._instance = runtime.instance
+        self._streams = streams
+        self._watching = watching
+        self._clock = clock
+        self._opening: dict[str, anyio.Event] = {}
+
+    async def take(self, payload: bytes) -> bytes:
+        """The encoded answer to an encoded Stream."""
+        try:
+            stream = decode_stream(payload)
+        except DecodeError as error:
+            return encode(failure("", "internal", str(error)))
+        return encode(await self._reply(stream))
+
+    async def _reply(self, stream: Stream) -> Reply:
+        request_id = stream.request_id
+        if (other := self._opening.get(request_id)) is not None:
+            # The caller repeats itself; its first hand-over is still being taken.
+            with anyio.move_on_after(self._settings.hand_over_timeout_s):
+                await other.wait()
+        if request_id in self._streams:
+            return self._accepted(request_id)
+        try:
+            self._admit(stream)
+            self._opening[request_id] = opened = anyio.Event()
+            try:
+                await self._open(stream)
+            finally:
+                del self._opening[request_id]
+                opened.set()
+        except RefusedError as refused:
+            self._watching.refuse(request_id, refused.failed.code)
+            return refused.failed
+        return self._accepted(request_id)
+
+    def _accepted(self, request_id: str) -> Accepted:
+        return Accepted(
+            request_id=request_id,
+            instance=self._instance,
+            control_subject=subjects.control(self._instance),
+        )
+
+    def _admit(self, stream: Stream) -> None:
+        request_id = stream.request_id
+        if stream.deadline_ms and self._clock.unix_ms() >= stream.deadline_ms:
+            raise RefusedError(failure(request_id, "deadline", "the deadline has passed"))
+        if len(self._streams) + len(self._opening) >= self._settings.max_streams:
+            raise RefusedError(failure(request_id, "overloaded", "too many streams; try again"))
+
+    async def _open(self, stream: Stream) -> None:
+        card = self._directory.card(stream.model)
+        if card is None:
+            raise RefusedError(
+                failure(stream.request_id, "unavailable", f"no worker serves {stream.model!r} now")
+            )
+        tokenizer = await self._tokenizer(stream, card)
+        try:
+            family, choices = made(stream, card, tokenizer)
+        except ConfigError as error:
+            raise RefusedError(failure(stream.request_id, "invalid_request", str(error))) from error
+        request = RequestStream(
+            request_id=stream.request_id,
+            model=stream.model,
+            reply_subject=stream.reply_subject,
+            prompt_tokens=len(stream.prompt_token_ids) or stream.prompt_tokens,
+            deadline_ms=stream.deadline_ms,
+        )
+        request.begin(choices, self._clock.seconds())
+        span = self._watching.begin(stream, family)
+        # Before the jobs: a free worker answers faster than the queue acknowledges.
+        self._streams.add(request)
+        headers = self._telemetry.headers(span) or self._telemetry.headers()
+        with self._telemetry.attached(headers):
+            refusals = await self._queue(stream)
+        if refusals:
+            self._streams.forget(request, self._clock.seconds())
+            self._bus.publish_soon(
+                subjects.cancel(stream.model),
+                encode(Cancel(request_id=stream.request_id, reason="not accepted")),
+            )
+            raise RefusedError(_queue_failure(stream.request_id, refusals))
+
+    async def _tokenizer(self, stream: Stream, card: ModelCard) -> Tokenizer:
+        try:
+            with anyio.fail_after(self._settings.hand_over_timeout_s):
+                return await self._directory.tokenizer(card)
+        except (KeyError, TimeoutError, FaultError) as error:
+            message = "the model's tokenizer cannot be had now"
+            raise RefusedError(failure(stream.request_id, "unavailable", message)) from error
+        except ValueError as error:
+            message = "the model's tokenizer cannot be read"
+            raise RefusedError(failure(stream.request_id, "internal", message)) from error
+
+    async def _queue(self, stream: Stream) -> list[FaultError]:
+        """Put one job per choice; what went wrong."""
+        refusals: list[FaultError] = []
+
+        async def put(job: Job) -> None:
+            try:
+                await self._bus.work.put(
+                    stream.model,
+                    encode(job),
+                    message_id=f"{job.request_id}:{job.choice}:{job.attempt}",
+                    timeout_s=self._settings.hand_over_timeout_s,
+                )
+            except FaultError as error:
+                refusals.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for job in jobs(stream, subjects.tokens(self._instance)):
+                tasks.start_soon(put, job)
+        return refusals
+
+
+def jobs(stream: Stream, reply_subject: str) -> Iterable[Job]:
+    """One job per choice; a seeded request samples choice i with `seed + i`."""
+    for choice in range(stream.num_choices):
+        sampling = stream.sampling
+        if sampling.seed is not None and choice:
+            sampling = msgspec.structs.replace(sampling, seed=sampling.seed + choice)
+        yield Job(
+            request_id=stream.request_id,
+            deadline_ms=stream.deadline_ms,
+            choice=choice,
+            model=stream.model,
+            prompt_token_ids=stream.prompt_token_ids,
+            prompt_blob=stream.prompt_blob,
+            sampling=sampling,
+            guidance=stream.guidance,
+            reply_subject=reply_subject,
+        )
+
+
+def made(stream: Stream, card: ModelCard, tokenizer: Tokenizer) -> tuple[str, list[Choice]]:
+    """The name of the family, and the choices with their parsers.
+
+    Raises:
+        ConfigError: no parser goes by a name in the spec, or the two names do not fit together.
+    """
+    spec = stream.parse
+    markers: Sequence[str] = ()
+    family = "none"
+    parsers: list[StreamParser]
+    if spec.tool_parser is None and spec.reasoning_parser is None:
+        parsers = [PlainText() for _ in range(stream.num_choices)]
+    else:
+        dialect = families.dialect(
+            spec.tool_parser, spec.reasoning_parser, parser_version=card.parser_version
+        )
+        parsers = [dialect.parser(spec) for _ in range(stream.num_choices)]
+        markers = [marker.text for marker in dialect.markers]
+        family = spec.tool_parser or "reasoning only"
+    plan = _plan(stream, card, tokenizer, markers)
+    return family, [Choice(plan, parser) for parser in parsers]
+
+
+def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequence[str]) -> Plan:
+    # A marker may be made of several special tokens: `<|open|>think<|sep|>`.
+    written = "\0".join(markers)
+    keep = frozenset(text for text in tokenizer.special_tokens if text in written)
+    kept = keep.union(markers)
+    ends = {*card.eos_token_ids, *stream.sampling.stop_token_ids}
+    spec = stream.parse
+    return Plan(
+        tokenizer=tokenizer,
+        output=stream.output,
+        stop=StopStrings(stream.output.stop),
+        keep=keep,
+        ends=frozenset(token_id for token_id in ends if tokenizer.token(token_id) not in kept),
+        markers=markers,
+        tools=frozenset(tool.name for tool in spec.tools),
+        reasons=spec.reasoning_parser is not None or spec.starts_in == "reasoning",
+    )
+
+
+def _queue_failure(request_id: str, refusals: Sequence[FaultError]) -> Failed:
+    if any(isinstance(error, QueueFullError) for error in refusals):
+        return failure(request_id, "overloaded", "the queue of requests is full; try again")
+    return failure(request_id, "unavailable", "the queue of requests cannot be reached")

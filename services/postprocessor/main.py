@@ -1,0 +1,21 @@
+"""The service: owns streams until told to stop, then lets them end."""
+
+from __future__ import annotations
+
+import anyio
+
+from services.postprocessor.postprocessor import Postprocessor
+from toolrail.service import Runtime
+from toolrail.settings import PostprocessorSettings
+
+
+async def main(runtime: Runtime[PostprocessorSettings]) -> None:
+    """Serve until `runtime.stopping`, then drain."""
+    postprocessor = Postprocessor(runtime)
+    async with anyio.create_task_group() as tasks:
+        await postprocessor.start()
+        tasks.start_soon(postprocessor.watch)
+        await runtime.announce()
+        await runtime.stopping.wait()
+        await postprocessor.drain()
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,64 @@
+"""What this service counts. Labels come from closed sets: families, outcomes, reasons."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class PostprocessorMetrics:
+    """One process's series. Counted per frame, per call and per stream, never per token."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.open_streams = Gauge(
+            "toolrail_postprocessor_open_streams", "Streams owned now.", registry=registry
+        )
+        self.streams = Counter(
+            "toolrail_postprocessor_streams",
+            "Streams that ended, by how: completed, or the code of the failure.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.refused = Counter(
+            "toolrail_postprocessor_refused",
+            "Hand-overs that were not taken, by the code of the failure.",
+            ["code"],
+            registry=registry,
+        )
+        self.tokens = Counter(
+            "toolrail_postprocessor_tokens", "Ids that came from workers.", registry=registry
+        )
+        self.frames_in = Counter(
+            "toolrail_postprocessor_frames_in", "Frames from workers.", registry=registry
+        )
+        self.frames_out = Counter(
+            "toolrail_postprocessor_frames_out", "Frames to gateways.", registry=registry
+        )
+        self.dropped = Counter(
+            "toolrail_postprocessor_deltas_dropped",
+            "Deltas of workers that were not used, by why.",
+            ["reason"],
+            registry=registry,
+        )
+        self.calls = Counter(
+            "toolrail_postprocessor_calls",
+            "Tool calls that ended, by family and by what became of them.",
+            ["family", "outcome"],
+            registry=registry,
+        )
+        self.markers_in_text = Counter(
+            "toolrail_postprocessor_markers_in_text",
+            "Control markers in visible text: quoted by the model, or leaked by a parser.",
+            ["family"],
+            registry=registry,
+        )
+        self.parse_errors = Counter(
+            "toolrail_postprocessor_parse_errors",
+            "Exceptions while reading output: bugs of ours. Each failed one stream.",
+            ["family"],
+            registry=registry,
+        )
+        self.bad_messages = Counter(
+            "toolrail_postprocessor_bad_messages",
+            "Messages that could not be decoded.",
+            registry=registry,
+        )

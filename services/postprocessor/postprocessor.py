@@ -1,0 +1,158 @@
+"""The shell: bus messages to the core and back, one timer, a drain.
+
+Handlers run inline, in order, without a task per message. This is also the boundary where a bug of
+the core becomes a log record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+
+from services.postprocessor.clock import Clock
+from services.postprocessor.intake import Intake
+from services.postprocessor.metrics import PostprocessorMetrics
+from services.postprocessor.stream import Timeouts
+from services.postprocessor.streams import Batch, Streams
+from services.postprocessor.watching import Watching
+from toolrail.bus import subjects
+from toolrail.bus.port import Subscription
+from toolrail.errors import DecodeError
+from toolrail.messages import (
+    SCHEMA_VERSION,
+    EventDelta,
+    EventFrame,
+    decode_cancel,
+    decode_token_frame,
+    encode,
+)
+from toolrail.service import Runtime
+from toolrail.settings import PostprocessorSettings
+
+log: Final = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.5
+_FLUSH_S: Final = 1.0
+"""Of the drain, what is left for telling the gateways of streams that did not end in time."""
+
+
+class Postprocessor:
+    """Owns the streams that are handed to it, from hand-over to last word."""
+
+    def __init__(self, runtime: Runtime[PostprocessorSettings], clock: Clock | None = None) -> None:
+        self._runtime = runtime
+        self._bus = runtime.bus
+        self._instance = runtime.instance
+        self._clock = clock or Clock()
+        settings = runtime.settings
+        self._streams = Streams(
+            Timeouts(settings.idle_timeout_s, settings.job_max_age_s + settings.idle_timeout_s)
+        )
+        self._metrics = PostprocessorMetrics(runtime.metrics)
+        self._watching = Watching(self._metrics, runtime.telemetry)
+        self._intake = Intake(runtime, self._streams, self._watching, self._clock)
+        self._alive: set[str] = set()
+        self._dead: set[str] = set()
+        self._idle = anyio.Event()
+        self._subscriptions: list[Subscription] = []
+        self._served: Subscription | None = None
+
+    def __len__(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
+
+    async def start(self) -> None:
+        """Listen for frames and orders, then take hand-overs."""
+        tokens, control = subjects.tokens(self._instance), subjects.control(self._instance)
+        self._subscriptions = [
+            await self._bus.subscribe(tokens, self._on_frame),
+            await self._bus.subscribe(control, self._on_control),
+        ]
+        self._served = await self._bus.serve(
+            subjects.STREAM,
+            subjects.POSTPROCESSORS,
+            self._intake.take,
+            max_in_flight=self._runtime.settings.max_streams,
+        )
+
+    async def watch(self) -> None:
+        """Fail what has timed out or lost its worker, until cancelled."""
+        while True:
+            await anyio.sleep(_TICK_S)
+            self.tick()
+
+    def tick(self) -> None:
+        """Look once at every stream's clock and at the workers that are there."""
+        now_s = self._clock.seconds()
+        self._send(self._streams.expire(now_s, self._clock.unix_ms()))
+        alive = {known.instance for known in self._runtime.directory.instances("worker")}
+        self._dead = (self._dead | self._alive) - alive if len(self._streams) else set()
+        self._alive = alive
+        if self._dead:
+            self._send(self._streams.lose(self._dead, self._runtime.settings.heartbeat_s, now_s))
+
+    async def drain(self) -> None:
+        """Take nothing new, let streams end; those that do not in time fail as unavailable."""
+        settings = self._runtime.settings
+        with anyio.move_on_after(max(0.0, settings.drain_s - _FLUSH_S)):
+            if self._served is not None:
+                await self._served.stop(drain_s=settings.hand_over_timeout_s)
+            while len(self._streams):
+                self._idle = anyio.Event()
+                await self._idle.wait()
+        self._send(self._streams.abandon(self._clock.seconds()))
+        for subscription in self._subscriptions:
+            await subscription.stop()
+
+    def _on_frame(self, payload: bytes) -> None:
+        try:
+            frame = decode_token_frame(payload)
+        except DecodeError as error:
+            self._undecodable("frame", error)
+            return
+        self._metrics.frames_in.inc()
+        self._metrics.tokens.inc(sum(len(delta.token_ids) for delta in frame.deltas))
+        self._send(self._streams.on_frame(frame, self._clock.seconds()))
+
+    def _on_control(self, payload: bytes) -> None:
+        try:
+            cancel = decode_cancel(payload)
+        except DecodeError as error:
+            self._undecodable("order", error)
+            return
+        self._send(self._streams.on_cancel(cancel, self._clock.seconds()))
+
+    def _undecodable(self, what: str, error: DecodeError) -> None:
+        self._metrics.bad_messages.inc()
+        log.error("undecodable %s", what, exc_info=error)
+
+    def _send(self, batch: Batch) -> None:
+        """Publish a batch: one frame for each destination, then the cancels; then count."""
+        for destination, deltas in batch.events.items():
+            self._publish(destination, deltas)
+        for model, cancel in batch.cancels:
+            self._bus.publish_soon(subjects.cancel(model), encode(cancel))
+        for happening in batch.happenings:
+            if happening.bug is not None:
+                log.error(
+                    "a stream failed by a bug",
+                    exc_info=happening.bug,
+                    extra={"request_id": happening.stream.request_id},
+                )
+        self._watching.observe(batch)
+        if not len(self._streams):
+            self._idle.set()
+
+    def _publish(self, destination: str, deltas: Sequence[EventDelta]) -> None:
+        payload = encode(EventFrame(SCHEMA_VERSION, self._instance, tuple(deltas)))
+        if len(payload) > self._bus.max_payload_bytes and len(deltas) > 1:
+            # Many streams with large deltas in one step; halves keep the order of each.
+            middle = len(deltas) // 2
+            self._publish(destination, deltas[:middle])
+            self._publish(destination, deltas[middle:])
+            return
+        self._bus.publish_soon(destination, payload)
+        self._metrics.frames_out.inc()

@@ -1,0 +1,160 @@
+"""All requests that this process owns. Pure: messages in, messages out, time as an argument.
+
+One frame of the worker becomes at most one frame for each gateway: what its deltas come to is
+gathered by destination, in order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from services.postprocessor.stream import Drop, Outcome, RequestStream, Timeouts
+from toolrail.messages import Cancel, EventDelta, TokenDelta, TokenFrame
+
+TOLD_KEPT: Final = 8192
+"""Ended requests and choices remembered, so that a worker that did not hear of it is told again."""
+
+_CANCEL_AGAIN_S: Final = 1.0
+
+
+_Run: TypeAlias = tuple[str, int | None]
+"""Request and choice, or None for all its choices."""
+
+
+@dataclass(slots=True)
+class Happening:
+    """One stream and what came of it; `bug` when that was an exception of ours."""
+
+    stream: RequestStream
+    outcome: Outcome
+    bug: Exception | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is to be sent and counted after one message or one tick.
+
+    Attributes:
+        events: deltas by destination, in order.
+        cancels: by model, for its workers.
+        dropped: reasons, one for each delta that was not used.
+    """
+
+    events: dict[str, list[EventDelta]] = field(default_factory=dict[str, list[EventDelta]])
+    cancels: list[tuple[str, Cancel]] = field(default_factory=list[tuple[str, Cancel]])
+    happenings: list[Happening] = field(default_factory=list[Happening])
+    dropped: list[Drop | str] = field(default_factory=list[Drop | str])
+
+
+class Streams:
+    """The table of streams."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._open: dict[str, RequestStream] = {}
+        self._told: OrderedDict[_Run, tuple[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._open
+
+    def add(self, stream: RequestStream) -> None:
+        """Own `stream` from now on."""
+        self._open[stream.request_id] = stream
+
+    def forget(self, stream: RequestStream, now_s: float) -> None:
+        """Own it no longer; its workers were just told."""
+        if self._open.pop(stream.request_id, None) is not None:
+            self._remember((stream.request_id, None), stream.model, now_s)
+
+    def on_frame(self, frame: TokenFrame, now_s: float) -> Batch:
+        """All new ids of one engine step. O(ids, and the text in them)."""
+        batch = Batch()
+        for delta in frame.deltas:
+            stream = self._open.get(delta.request_id)
+            if stream is None:
+                batch.dropped.append("unknown_stream")
+                self._tell_again(delta, None, now_s, batch)
+                continue
+            happening = _taken(stream, delta, frame.worker, now_s)
+            if (reason := happening.outcome.dropped) is None:
+                self._add(happening, now_s, batch)
+                continue
+            batch.dropped.append(reason)
+            if reason == "ended":
+                self._tell_again(delta, delta.choice, now_s, batch)
+        return batch
+
+    def on_cancel(self, cancel: Cancel, now_s: float) -> Batch:
+        """Somebody lost interest. Cancels of requests unknown here change nothing."""
+        batch = Batch()
+        stream = self._open.get(cancel.request_id)
+        if stream is not None:
+            outcome = stream.cancel(cancel.choice, cancel.reason)
+            self._add(Happening(stream, outcome), now_s, batch)
+        return batch
+
+    def expire(self, now_s: float, now_ms: int) -> Batch:
+        """Fail every stream whose time is up. O(streams): called by one slow timer."""
+        return self._fail_where(lambda stream: stream.expire(now_s, now_ms, self._timeouts), now_s)
+
+    def lose(self, dead_workers: Collection[str], silence_s: float, now_s: float) -> Batch:
+        """Fail the streams that `dead_workers` were writing and that have been silent as long.
+
+        Silent, because a registration may expire while its worker lives and sends.
+        """
+        return self._fail_where(lambda stream: stream.lose(dead_workers, silence_s, now_s), now_s)
+
+    def abandon(self, now_s: float) -> Batch:
+        """Fail everything: this process ends."""
+        return self._fail_where(
+            lambda stream: stream.fail("unavailable", "the service is shutting down"), now_s
+        )
+
+    def _fail_where(self, fail: Callable[[RequestStream], Outcome | None], now_s: float) -> Batch:
+        batch = Batch()
+        for stream in list(self._open.values()):
+            if (outcome := fail(stream)) is not None:
+                self._add(Happening(stream, outcome), now_s, batch)
+        return batch
+
+    def _add(self, happening: Happening, now_s: float, batch: Batch) -> None:
+        stream, outcome = happening.stream, happening.outcome
+        if outcome.deltas:
+            batch.events.setdefault(stream.reply_subject, []).extend(outcome.deltas)
+        if (cancel := outcome.cancel) is not None:
+            batch.cancels.append((stream.model, cancel))
+            self._remember((cancel.request_id, cancel.choice), stream.model, now_s)
+        batch.happenings.append(happening)
+        if stream.over:
+            self.forget(stream, now_s)
+
+    def _tell_again(
+        self, delta: TokenDelta, choice: int | None, now_s: float, batch: Batch
+    ) -> None:
+        """Nobody reads this run, yet it goes on: its cancel was lost. At most once a second."""
+        run = (delta.request_id, choice)
+        model, told_s = self._told.get(run, ("", now_s))
+        if delta.finish is None and model and now_s - told_s >= _CANCEL_AGAIN_S:
+            self._remember(run, model, now_s)
+            again = Cancel(request_id=delta.request_id, choice=choice, reason="nobody reads it")
+            batch.cancels.append((model, again))
+
+    def _remember(self, run: _Run, model: str, now_s: float) -> None:
+        self._told[run] = (model, now_s)
+        self._told.move_to_end(run)
+        if len(self._told) > TOLD_KEPT:
+            self._told.popitem(last=False)
+
+
+def _taken(stream: RequestStream, delta: TokenDelta, worker: str, now_s: float) -> Happening:
+    try:
+        return Happening(stream, stream.take(delta, worker, now_s))
+    except Exception as bug:  # noqa: BLE001 - a parser's bug costs its own stream, not the others
+        failed = stream.fail("internal", "internal error while reading the model's output")
+        return Happening(stream, failed, bug)

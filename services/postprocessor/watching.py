@@ -1,0 +1,118 @@
+"""Metrics and traces of streams, seen from outside: the core does not know of them.
+
+A stream has one span, from its hand-over to its last word, with an event for its first token, each
+call and its end. Names and counts only: neither text nor arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from opentelemetry.trace import Span, StatusCode
+
+from services.postprocessor.choice import Step
+from services.postprocessor.metrics import PostprocessorMetrics
+from services.postprocessor.stream import RequestStream
+from services.postprocessor.streams import Batch, Happening
+from toolrail.messages import Stream
+from toolrail.telemetry import Telemetry, semconv
+
+_MAX_CALL_EVENTS: Final = 64
+"""Calls of one stream that get an event of their own; the counts stay exact."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    span: Span
+    family: str
+    begun: bool = False
+    calls: int = 0
+
+
+class Watching:
+    """What is known of every open stream for metrics and traces."""
+
+    def __init__(self, metrics: PostprocessorMetrics, telemetry: Telemetry) -> None:
+        self._metrics = metrics
+        self._telemetry = telemetry
+        self._watches: dict[str, _Watch] = {}
+
+    def begin(self, stream: Stream, family: str) -> Span:
+        """Watch `stream`; the span is the parent of its jobs."""
+        span = self._telemetry.start_span(
+            "stream",
+            kind="consumer",
+            attributes={
+                semconv.GEN_AI_REQUEST_MODEL: stream.model,
+                semconv.GEN_AI_REQUEST_CHOICE_COUNT: stream.num_choices,
+                "toolrail.family": family,
+                "toolrail.tool_choice": stream.parse.tool_choice,
+                "toolrail.tools": len(stream.parse.tools),
+            },
+        )
+        self._watches[stream.request_id] = _Watch(span, family)
+        self._metrics.open_streams.set(len(self._watches))
+        return span
+
+    def refuse(self, request_id: str, code: str) -> None:
+        """A hand-over was not taken, perhaps after `begin`."""
+        self._metrics.refused.labels(code).inc()
+        if (watch := self._watches.pop(request_id, None)) is not None:
+            self._close(watch, code)
+
+    def observe(self, batch: Batch) -> None:
+        """Count what happened."""
+        for happening in batch.happenings:
+            watch = self._watches.get(happening.stream.request_id)
+            if watch is not None:
+                self._observe(watch, happening)
+        for reason in batch.dropped:
+            self._metrics.dropped.labels(reason).inc()
+
+    def _observe(self, watch: _Watch, happening: Happening) -> None:
+        step, stream = happening.outcome.step, happening.stream
+        if step is not None:
+            self._step(watch, step)
+        if happening.bug is not None:
+            self._metrics.parse_errors.labels(watch.family).inc()
+        if stream.over:
+            del self._watches[stream.request_id]
+            self._end(watch, stream)
+
+    def _step(self, watch: _Watch, step: Step) -> None:
+        if not watch.begun:
+            watch.begun = True
+            watch.span.add_event("first token")
+        for call in step.calls:
+            watch.calls += 1
+            self._metrics.calls.labels(watch.family, call.outcome).inc()
+            if watch.calls <= _MAX_CALL_EVENTS:
+                name = call.name if call.outcome != "unknown_tool" else ""  # what a model invents
+                watch.span.add_event("call", {"tool": name, "outcome": call.outcome})
+        if step.markers_in_text:
+            self._metrics.markers_in_text.labels(watch.family).inc(step.markers_in_text)
+        if step.end is not None:
+            watch.span.add_event("choice ended", {"finish": step.end.finish})
+
+    def _end(self, watch: _Watch, stream: RequestStream) -> None:
+        usage = stream.usage()
+        watch.span.set_attributes(
+            {
+                semconv.GEN_AI_USAGE_INPUT_TOKENS: usage.prompt_tokens,
+                semconv.GEN_AI_USAGE_OUTPUT_TOKENS: usage.completion_tokens,
+                semconv.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
+                semconv.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
+                "toolrail.calls": watch.calls,
+            }
+        )
+        code = stream.failed.code if stream.failed is not None else None
+        self._metrics.streams.labels(code or "completed").inc()
+        self._close(watch, code)
+
+    def _close(self, watch: _Watch, code: str | None) -> None:
+        if code is not None:
+            watch.span.set_attribute(semconv.ERROR_TYPE, code)
+            watch.span.set_status(StatusCode.ERROR)
+        watch.span.end()
+        self._metrics.open_streams.set(len(self._watches))
