@@ -1,9 +1,51 @@
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+from typing import Final
+
 import pytest
+
+from tests import stack as stacks
+
+ENGINE_FLAGS: Final = ("--model", "demo-think")
+"""The demo whose vocabulary has reasoning and call markers as single tokens, as real models do."""
+
+_ENGINE: Final = pytest.StashKey[stacks.Stack]()
 
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """Tests marked `anyio` run on the loop that the services run on."""
     return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> stacks.Stack:
+    """The whole stack with a real engine, one for all tests marked `engine`."""
+    stack = request.config.stash[_ENGINE]
+    stack.wait_ready(stacks.ENGINE_START_S)
+    return stack
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the real engine comes last: the engine starts first, beside everything else."""
+    items.sort(key=lambda item: item.get_closest_marker("engine") is not None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    wanted = any("engine" in getattr(item, "fixturenames", ()) for item in session.items)
+    if wanted and not session.config.option.collectonly:
+        folder = Path(tempfile.mkdtemp(prefix="toolrail-engine-"))
+        session.config.stash[_ENGINE] = stacks.start(folder, *ENGINE_FLAGS)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A test that was skipped did not hold: here everything must be able to run."""
+    if stack := session.config.stash.get(_ENGINE, None):
+        stacks.discard(stack)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and reporter.stats.get("skipped") and session.exitstatus == pytest.ExitCode.OK:
+        reporter.write_line("a test was skipped, which counts as a failure", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,31 @@
+"""What the scripted engine says to which prompt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+LONG_TEXT: Final = "Slowly, and in many small steps, a long argument arrives. " * 6
+"""More than 300 characters."""
+
+
+def hermes(name: str, arguments: dict[str, Any]) -> str:
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+SCRIPT: Final[list[dict[str, Any]]] = [
+    {"match": "Say hello", "text": "Hello there!", "chunk_tokens": 1},
+    {"match": "Write at length", "text": hermes("write", {"text": LONG_TEXT}), "chunk_tokens": 1},
+    {
+        "match": "Explain, then call",
+        "text": f"First I look.\n{hermes('look', {'at': 'the Zürich 🚀'})}",
+        "chunk_tokens": 2,
+    },
+    {
+        "match": "Call twice",
+        "text": f"{hermes('look', {'at': 'a'})}\n{hermes('look', {'at': 'b'})}",
+    },
+    {"match": "Break down", "text": "Not a word of this is seen", "finish": "error"},
+    {"match": "Count slowly", "text": "1 2 3 4 5 6 7 8 9 " * 40, "chunk_tokens": 1, "delay_ms": 20},
+]

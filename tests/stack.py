@@ -1,0 +1,147 @@
+"""The product's own process stack for tests: `toolrail up` on free ports."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.processes import alive, descendants, until_dead
+
+START_S = 60.0
+ENGINE_START_S = 600.0
+"""An engine on a busy machine of two cores, beside the other tests."""
+
+END_S = 20.0
+"""The bound the product promises for a Ctrl-C."""
+
+
+@dataclass
+class Stack:
+    """A running `toolrail up`.
+
+    Attributes:
+        process: the supervisor.
+        log: its last lines, for the message of a failed test.
+    """
+
+    process: subprocess.Popen[str]
+    status_file: Path
+    log: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=400))
+    ready: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return json.loads(self.status_file.read_text(encoding="utf-8"))
+
+    @property
+    def base_url(self) -> str:
+        return self.status["base_url"]
+
+    @property
+    def ready_line(self) -> str:
+        return next(line for line in self.log if line.startswith("READY "))
+
+    def pids(self, service: str) -> list[int]:
+        """The processes of this service that run now."""
+        listed = [p["pid"] for p in self.status["processes"] if p["service"] == service]
+        return [pid for pid in listed if alive(pid)]
+
+    def wait_ready(self, timeout_s: float = START_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.ready.wait(0.1):
+            assert self.process.poll() is None, f"toolrail up ended:\n{self.tail()}"
+            assert time.monotonic() < deadline, f"not ready after {timeout_s} s:\n{self.tail()}"
+
+    def wait_for_line(self, part: str, timeout_s: float = START_S) -> None:
+        """Until the log holds `part`."""
+        deadline = time.monotonic() + timeout_s
+        while not any(part in line for line in list(self.log)):
+            assert time.monotonic() < deadline, f"no {part!r} after {timeout_s} s:\n{self.tail()}"
+            time.sleep(0.02)
+
+    def tail(self) -> str:
+        return "\n".join(self.log)
+
+    def client(self, **more: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.base_url, timeout=60, **more)
+
+    def end(self) -> int:
+        """Ctrl-C: the exit status, after everything it started has ended too."""
+        started = descendants(self.process.pid)
+        os.killpg(self.process.pid, signal.SIGINT)
+        try:
+            status = self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running {END_S} s after Ctrl-C:\n{self.tail()}") from None
+        for pid in started:
+            until_dead(pid, timeout_s=1)
+        return status
+
+    def follow(self) -> None:
+        """Read the output until it ends."""
+        for line in self.process.stdout or ():
+            self.log.append(line.rstrip("\n"))
+            if line.startswith("READY "):
+                self.ready.set()
+
+
+def start(folder: Path, *flags: str, environment: dict[str, str] | None = None) -> Stack:
+    """`toolrail up` in a process group of its own; does not wait for READY."""
+    status_file = folder / "status.json"
+    command = [Path(sys.executable).with_name("toolrail"), "up", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--status-file", status_file, *flags],
+        env=os.environ | (environment or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    stack = Stack(process, status_file)
+    threading.Thread(target=stack.follow, daemon=True).start()
+    return stack
+
+
+@contextmanager
+def running(
+    folder: Path, *flags: str, environment: dict[str, str] | None = None
+) -> Iterator[Stack]:
+    """A stack that is READY inside the block and gone after it, however the block ends."""
+    stack = start(folder, *flags, environment=environment)
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        discard(stack)
+
+
+def discard(stack: Stack) -> None:
+    """End it by any means; for tests whose point is not the ending."""
+    if stack.process.poll() is None:
+        stack.process.send_signal(signal.SIGINT)
+        try:
+            stack.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            stack.process.kill()
+            stack.process.wait()
+    if stack.process.stdout:
+        stack.process.stdout.close()
+
+
+def scripted(*flags: str) -> Sequence[str]:
+    return ("--engine", "scripted", *flags)
