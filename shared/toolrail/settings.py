@@ -128,6 +128,11 @@ class PreprocessorSettings(CommonSettings):
         max_in_flight: requests prepared at once; more wait their turn on the bus.
         compile_workers: processes that compile-check grammars.
         compile_timeout_s: wall budget of one compile check.
+        compile_cpu_s: CPU budget of one compile check.
+        compile_slice_s: what a check may take before it needs one of the `compile_workers` turns
+            for long checks; one more process serves checks shorter than that.
+        compile_queue_timeout_s: how long a check waits for its turn.
+        compile_start_timeout_s: how long a compile process may take to load the engine.
         compile_memory_bytes: memory budget of one compile check.
         compile_cache_entries: verdicts remembered, by tag hash.
         template_timeout_s: budget of one template rendering.
@@ -136,6 +141,10 @@ class PreprocessorSettings(CommonSettings):
     max_in_flight: int = 64
     compile_workers: int = 1
     compile_timeout_s: float = 5.0
+    compile_cpu_s: float = 2.0
+    compile_slice_s: float = 0.5
+    compile_queue_timeout_s: float = 5.0
+    compile_start_timeout_s: float = 30.0
     compile_memory_bytes: int = 2 << 30
     compile_cache_entries: int = 4096
     template_timeout_s: float = 5.0

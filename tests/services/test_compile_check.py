@@ -1,0 +1,279 @@
+"""The compile check with its real processes: verdicts, budgets, sharing, recovery."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+import anyio.lowlevel
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from services.preprocessor.compile_check import CompileCheck
+from services.preprocessor.compile_process import CompileProcess, CompileProcessError
+from services.preprocessor.compile_worker import sample_tokens
+from toolrail.errors import CallerError, FaultError, QueueFullError
+from toolrail.settings import PreprocessorSettings
+
+SETTINGS = PreprocessorSettings(
+    compile_workers=1,
+    compile_timeout_s=20.0,
+    compile_cpu_s=0.3,
+    compile_slice_s=20.0,
+    compile_cache_entries=8,
+    compile_queue_timeout_s=30.0,
+)
+
+
+def tag(schema: object) -> str:
+    return json.dumps(
+        {
+            "type": "structural_tag",
+            "format": {"type": "json_schema", "json_schema": schema, "style": "json"},
+        }
+    )
+
+
+def constant(number: int) -> str:
+    return tag({"const": number})
+
+
+def optional_atoms(count: int, letter: str = "a") -> str:
+    """A pattern whose masks cost an engine minutes; it parses in milliseconds."""
+    return tag({"type": "string", "pattern": f"^{f'[{letter}-zA-Z0-9_]?' * count}$"})
+
+
+@pytest.fixture(scope="module")
+def portal() -> Iterator[BlockingPortal]:
+    with start_blocking_portal("asyncio") as portal:
+        yield portal
+
+
+@pytest.fixture(scope="module")
+def check(portal: BlockingPortal) -> Iterator[CompileCheck]:
+    """One check for all tests here: a process takes half a CPU second to load the engine."""
+    check = portal.call(started)
+    yield check
+    portal.call(check.stop)
+
+
+async def started() -> CompileCheck:
+    check = CompileCheck(SETTINGS)
+    await check.start()
+    return check
+
+
+async def refusal(check: CompileCheck, tag_json: str) -> CallerError:
+    with pytest.raises(CallerError) as caught:
+        await check.check(tag_json)
+    return caught.value
+
+
+def test_a_good_tag_passes_and_is_remembered(check: CompileCheck, portal: BlockingPortal) -> None:
+    async def body() -> None:
+        before = replace(check.stats)
+        await check.check(constant(1))
+        await check.check(constant(1))
+        assert check.stats.compiled == before.compiled + 1
+        assert check.stats.hits == before.hits + 1
+
+    portal.call(body)
+
+
+def test_a_refused_tag_is_a_400_with_the_reason_every_time(
+    check: CompileCheck, portal: BlockingPortal
+) -> None:
+    async def body() -> None:
+        before = replace(check.stats)
+        for _ in range(2):
+            error = await refusal(check, tag({"type": "any"}))
+            assert error.status == 400
+            assert error.code == "invalid_grammar"
+            assert 'Unsupported type "any"' in error.message
+        assert check.stats.refused == before.refused + 1
+        assert check.stats.hits == before.hits + 1
+        assert check.stats.replaced == before.replaced
+
+    portal.call(body)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "reason"),
+    [
+        (optional_atoms(200), "CPU"),
+        (tag({"type": "string", "pattern": "(" * 200_000 + ")" * 200_000}), "crashes"),
+    ],
+    ids=["cpu", "crash"],
+)
+def test_a_hostile_tag_costs_its_process_and_nothing_else(
+    check: CompileCheck, portal: BlockingPortal, hostile: str, reason: str
+) -> None:
+    async def body() -> None:
+        before = replace(check.stats)
+        error = await refusal(check, hostile)
+        assert error.code == "grammar_too_expensive"
+        assert reason in error.message
+        assert check.stats.replaced == before.replaced + 1
+        await refusal(check, hostile)
+        assert check.stats.replaced == before.replaced + 1, "the verdict is remembered"
+        await check.check(constant(2))
+
+    portal.call(body)
+
+
+def test_identical_checks_share_one_run(check: CompileCheck, portal: BlockingPortal) -> None:
+    async def body() -> None:
+        before = replace(check.stats)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(check.check, constant(3))
+        assert check.stats.compiled == before.compiled + 1
+        assert check.stats.joined == before.joined + 4
+
+    portal.call(body)
+
+
+def test_a_client_that_leaves_does_not_lose_the_verdict(
+    check: CompileCheck, portal: BlockingPortal
+) -> None:
+    async def body() -> None:
+        before = replace(check.stats)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(check.check, constant(4))
+            await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        await check.check(constant(4))
+        assert check.stats.compiled == before.compiled + 1
+        assert check.stats.hits == before.hits + 1
+
+    portal.call(body)
+
+
+def test_the_cache_is_bounded_and_forgets_the_oldest(
+    check: CompileCheck, portal: BlockingPortal
+) -> None:
+    async def body() -> None:
+        first = constant(100)
+        for number in range(100, 101 + SETTINGS.compile_cache_entries):
+            await check.check(constant(number))
+        before = replace(check.stats)
+        await check.check(first)
+        assert check.stats.hits == before.hits
+        assert check.stats.compiled == before.compiled + 1
+
+    portal.call(body)
+
+
+def test_a_process_that_is_killed_from_outside_is_replaced_and_the_check_passes(
+    check: CompileCheck, portal: BlockingPortal
+) -> None:
+    async def body() -> None:
+        before = replace(check.stats)
+        for pid in check.processes:
+            os.kill(pid, signal.SIGKILL)
+        await check.check(constant(5))
+        assert check.stats.replaced > before.replaced
+
+    portal.call(body)
+
+
+def test_a_long_check_leaves_a_process_for_the_others(portal: BlockingPortal) -> None:
+    """One long turn, two processes: of two long checks one runs on, the other starts again."""
+    settings = replace(SETTINGS, compile_slice_s=0.05, compile_cpu_s=0.5)
+
+    async def body() -> None:
+        check = CompileCheck(settings)
+        await check.start()
+        try:
+            order: list[str] = []
+
+            async def checked(name: str, tag_json: str) -> None:
+                with pytest.raises(CallerError):
+                    await check.check(tag_json)
+                order.append(name)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(checked, "long", optional_atoms(200, "b"))
+                tasks.start_soon(checked, "long", optional_atoms(200, "c"))
+                tasks.start_soon(checked, "quick", tag({"type": "any"}))
+            assert order == ["quick", "long", "long"]
+        finally:
+            await check.stop()
+
+    portal.call(body)
+
+
+@asynccontextmanager
+async def all_busy(settings: PreprocessorSettings) -> AsyncGenerator[CompileCheck]:
+    """A check whose two processes are at work for half a CPU second."""
+    check = CompileCheck(replace(settings, compile_cpu_s=0.5))
+    await check.start()
+    try:
+        async with anyio.create_task_group() as tasks:
+            for letter in "de":
+                tasks.start_soon(refusal, check, optional_atoms(200, letter))
+            await anyio.lowlevel.checkpoint()
+            yield check
+    finally:
+        await check.stop()
+
+
+def test_whoever_waits_too_long_for_a_turn_is_told_to_come_again(portal: BlockingPortal) -> None:
+    async def body() -> None:
+        async with all_busy(replace(SETTINGS, compile_queue_timeout_s=0.05)) as check:
+            with pytest.raises(QueueFullError):
+                await check.check(constant(7))
+
+    portal.call(body)
+
+
+def test_when_the_first_of_identical_checks_leaves_the_queue_another_takes_over(
+    portal: BlockingPortal,
+) -> None:
+    async def body() -> None:
+        async with all_busy(SETTINGS) as check, anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as scope:
+                tasks.start_soon(check.check, constant(8))
+                scope.cancel()
+                await check.check(constant(8))
+            assert scope.cancelled_caught
+            await check.check(constant(8))
+            assert check.stats.compiled == 1
+
+    portal.call(body)
+
+
+def test_after_stop_a_check_is_our_fault_and_no_process_is_left(portal: BlockingPortal) -> None:
+    async def body() -> None:
+        check = CompileCheck(SETTINGS)
+        await check.start()
+        pids = check.processes
+        await check.stop()
+        with pytest.raises(FaultError):
+            await check.check(constant(6))
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    portal.call(body)
+
+
+def test_a_process_that_cannot_start_is_our_fault(portal: BlockingPortal) -> None:
+    async def body() -> None:
+        process = await CompileProcess.start(cpu_s=1.0, memory_bytes=1 << 20)
+        with pytest.raises(CompileProcessError):
+            await process.ready()
+        await process.kill()
+
+    portal.call(body)
+
+
+def test_the_sample_vocabulary_holds_every_byte() -> None:
+    tokens = sample_tokens()
+    assert {bytes((byte,)) for byte in range(256)} <= set(tokens)
+    assert len(set(tokens)) == len(tokens)
