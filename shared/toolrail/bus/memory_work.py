@@ -46,6 +46,10 @@ class Lines:
         self._lines: dict[str, _Line] = {}
         self._seen: dict[str, None] = {}
 
+    def __len__(self) -> int:
+        """Jobs that are not acknowledged."""
+        return self._jobs
+
     def accept(self, model: str, payload: bytes, message_id: str, headers: dict[str, str]) -> None:
         """Queue a job, once per `message_id`. Raises QueueFullError."""
         if message_id in self._seen:

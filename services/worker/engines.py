@@ -1,0 +1,43 @@
+"""Which engine the settings ask for. Heavy imports happen only for the one that is made."""
+
+from __future__ import annotations
+
+import anyio.to_thread
+
+from services.worker.engine import Engine
+from services.worker.model_files import ModelFiles
+from toolrail.errors import ConfigError
+from toolrail.settings import WorkerSettings
+
+
+async def make_engine(settings: WorkerSettings, files: ModelFiles) -> Engine:
+    """The engine, not started. Raises ConfigError."""
+    match settings.engine:
+        case "vllm":
+            return await _vllm(settings, files)
+        case "scripted":
+            return await _scripted(settings, files)
+
+
+async def _vllm(settings: WorkerSettings, files: ModelFiles) -> Engine:
+    try:
+        from services.worker.vllm_engine import VllmEngine  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError("engine", f"vllm is not installed here ({error.name})") from error
+    return VllmEngine(settings, files)
+
+
+async def _scripted(settings: WorkerSettings, files: ModelFiles) -> Engine:
+    from services.worker.scripted import script  # noqa: PLC0415
+    from services.worker.scripted.engine import Model, ScriptedEngine  # noqa: PLC0415
+    from toolrail.tokens import Tokenizer  # noqa: PLC0415
+
+    rows = script.load(settings.script)
+    tokenizer = await anyio.to_thread.run_sync(Tokenizer.from_json, files.tokenizer_json)
+    model = Model(
+        tokenizer,
+        files.end_of_text_ids,
+        settings.max_model_len or files.context_length,
+        settings.slots,
+    )
+    return ScriptedEngine(model, rows, step_s=settings.scripted_step_ms / 1000)

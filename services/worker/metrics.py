@@ -1,0 +1,53 @@
+"""What a worker counts, and the engine's own series beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from toolrail.telemetry import semconv
+
+
+class WorkerMetrics:
+    """One worker's series. Counting never happens per token, only per delta and per run."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.runs = Counter(
+            "toolrail_worker_runs",
+            "Jobs that left this worker, by how.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.running = Gauge(
+            "toolrail_worker_running", "Jobs that hold a slot now.", registry=registry
+        )
+        self.slots = Gauge("toolrail_worker_slots", "Jobs that fit at once.", registry=registry)
+        self.tokens = Counter(
+            "toolrail_worker_output_tokens", "Ids sent to postprocessors.", registry=registry
+        )
+        self.first_token = Histogram(
+            "toolrail_worker_time_to_first_token_seconds",
+            "From taking a job off the queue to its first id.",
+            buckets=semconv.TIME_TO_FIRST_TOKEN_BUCKETS_S,
+            registry=registry,
+        )
+        self.per_token = Histogram(
+            "toolrail_worker_time_per_output_token_seconds",
+            "Mean time between the ids of one run, first id excluded.",
+            buckets=semconv.TIME_PER_OUTPUT_TOKEN_BUCKETS_S,
+            registry=registry,
+        )
+
+
+class EngineSeries(Collector):
+    """The series that vLLM keeps in the process-wide registry, for the worker's own registry."""
+
+    def collect(self) -> Iterable[Metric]:
+        """All series named `vllm:…`, as they stand."""
+        for metric in prometheus_client.REGISTRY.collect():
+            if metric.name.startswith("vllm:"):
+                yield metric

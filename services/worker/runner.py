@@ -1,0 +1,399 @@
+"""Jobs off the queue, through the engine, out as frames.
+
+A job is acknowledged just before its first token: until then the queue would give it to another
+worker should this one die, after that its stream is the postprocessor's to save. Credit on the
+queue equals the free slots, so nothing waits here that another worker could run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from opentelemetry.trace import Span
+
+from services.worker.cancels import Cancels
+from services.worker.engine import (
+    DuplicateRunError,
+    Engine,
+    EngineDeadError,
+    EngineFailedError,
+    RefusedError,
+    Step,
+    run_name,
+)
+from services.worker.metrics import WorkerMetrics
+from services.worker.outbox import Outbox
+from toolrail.bus import subjects
+from toolrail.bus.port import WorkItem, WorkPull
+from toolrail.errors import DecodeError, FaultError
+from toolrail.messages import (
+    FailureCode,
+    Job,
+    TokenDelta,
+    decode_cancel,
+    decode_job,
+    decode_token_ids,
+)
+from toolrail.service import Runtime
+from toolrail.settings import WorkerSettings
+from toolrail.telemetry import semconv
+
+log: Final = logging.getLogger("toolrail.worker")
+
+CANCELS_KEPT: Final = 10_000
+ABORT_TIMEOUT_S: Final = 5.0
+"""How long aborted runs have to end; an engine does it within a step."""
+
+DRAIN_SHARE: Final = 0.8
+"""Part of the drain in which runs may finish; the rest is for saying so and for the engine."""
+
+Ending: TypeAlias = Literal["cancelled", "deadline", "superseded", "released", "stopped"]
+"""Why this worker ended a run itself: the client left; too late; a newer attempt came; given back
+before it started; cut off at the end of the drain."""
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A job that holds one of our slots."""
+
+    item: WorkItem
+    job: Job
+    taken_s: float
+    acked: bool = False
+    seq: int = 0
+    tokens: int = 0
+    first_token_s: float = 0.0
+    ending: Ending | None = None
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def name(self) -> str:
+        return run_name(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last step of a run, and whose fault it is when that is an error."""
+
+    step: Step
+    error_code: FailureCode | None = None
+
+
+def _error(code: FailureCode, why: str) -> _End:
+    return _End(Step(finish="error", error=why), code)
+
+
+_ABORTED: Final = _End(Step(finish="abort"))
+_TOO_LATE: Final = _error("deadline", "the deadline passed before the engine could start")
+_CUT: Final[dict[Ending, _End]] = {
+    "cancelled": _ABORTED,
+    "deadline": _error("deadline", "the deadline passed during generation"),
+    "stopped": _error("lost", "the worker was stopped before the run was over"),
+}
+"""What the postprocessor is told of runs that this worker ended; of the others, nothing."""
+
+
+class Runner:
+    """Runs the jobs of one model on one engine until told to stop."""
+
+    def __init__(
+        self, runtime: Runtime[WorkerSettings], engine: Engine, model: str, metrics: WorkerMetrics
+    ) -> None:
+        self._stop = runtime.stopping
+        self._bus = runtime.bus
+        self._settings = runtime.settings
+        self._telemetry = runtime.telemetry
+        self._engine = engine
+        self._model = model
+        self._metrics = metrics
+        self._outbox = Outbox(runtime.bus, runtime.instance)
+        self._cancels = Cancels(
+            keep_s=runtime.settings.job_max_age_s, limit=CANCELS_KEPT, clock=time.monotonic
+        )
+        self._runs: dict[str, _Run] = {}
+        self._dead: EngineDeadError | None = None
+        self._ended = anyio.Event()
+        self._stopping = False
+        self._tasks: TaskGroup
+        self._pull: WorkPull
+
+    async def run(self) -> None:
+        """Serve until the service must stop, then drain.
+
+        Raises:
+            EngineDeadError: the engine died; its runs have been failed or given back.
+        """
+        self._metrics.slots.set(self._engine.slots)
+        async with anyio.create_task_group() as self._tasks:
+            cancels = await self._bus.subscribe(subjects.cancel(self._model), self._on_cancel)
+            self._pull = await self._bus.work.pull(self._model, self._on_item)
+            self._pull.grant(self._engine.slots)
+            self._tasks.start_soon(self._watch_engine)
+            self._tasks.start_soon(self._keep_unstarted)
+            self._tasks.start_soon(self._end_when_told)
+            await self._ended.wait()
+            await self._drain()
+            await cancels.stop()
+            self._outbox.flush()
+            self._tasks.cancel_scope.cancel()
+        if self._dead is not None:
+            raise self._dead
+
+    # Deliveries.
+
+    def _on_item(self, item: WorkItem) -> None:
+        self._tasks.start_soon(self._take, item)
+
+    def _on_cancel(self, payload: bytes) -> None:
+        try:
+            cancel = decode_cancel(payload)
+        except DecodeError:
+            log.warning("undecodable cancel")
+            return
+        self._cancels.add(cancel)
+        for run in self._runs.values():
+            if run.job.request_id == cancel.request_id and cancel.choice in (None, run.job.choice):
+                self._end_run(run, "cancelled")
+
+    async def _take(self, item: WorkItem) -> None:
+        """One delivery, from the credit it took to the credit it gives back."""
+        self._metrics.running.inc()
+        try:
+            await self._admit(_Run(item, decode_job(item.payload), time.monotonic()))
+        except DecodeError:
+            log.exception("undecodable job dropped")
+            await item.ack()  # nobody will ever read it
+        except FaultError as error:
+            log.warning("lost touch with a run: %s", error)
+        finally:
+            self._metrics.running.dec()
+            if not self._stopping:
+                self._pull.grant(1)
+
+    async def _admit(self, run: _Run) -> None:
+        if self._stopping:
+            await run.item.nak()
+            return
+        live = self._runs.get(run.name)
+        if live is not None and not await self._replaces(run, live):
+            self._metrics.runs.labels("duplicate").inc()
+            return
+        self._runs[run.name] = run
+        try:
+            await self._perform(run)
+        finally:
+            del self._runs[run.name]
+            run.over.set()
+
+    async def _replaces(self, run: _Run, live: _Run) -> bool:
+        """Whether a second delivery of a live choice is to run: only a newer attempt is."""
+        if run.job.attempt == live.job.attempt and not live.acked:
+            live.item = run.item  # the queue took us for dead: the new delivery is the one to ack
+            return False
+        if run.job.attempt <= live.job.attempt:
+            await run.item.ack()
+            return False
+        self._end_run(live, "superseded")
+        with anyio.move_on_after(ABORT_TIMEOUT_S):
+            await live.over.wait()
+        if run.name not in self._runs:
+            return True
+        await run.item.nak(ABORT_TIMEOUT_S)
+        return False
+
+    # One run.
+
+    async def _perform(self, run: _Run) -> None:
+        job = run.job
+        attributes = {
+            semconv.GEN_AI_REQUEST_MODEL: job.model,
+            semconv.GEN_AI_REQUEST_MAX_TOKENS: job.sampling.max_tokens,
+            "toolrail.choice": job.choice,
+            "toolrail.attempt": job.attempt,
+        }
+        left_s = job.deadline_ms / 1000 - time.time() if job.deadline_ms else None
+        too_late = None
+        if left_s is not None:
+            loop = asyncio.get_running_loop()
+            too_late = loop.call_later(max(left_s, 0), self._end_run, run, "deadline")
+        try:
+            with (
+                self._telemetry.attached(run.item.trace_headers),
+                self._telemetry.span("generate", kind="consumer", attributes=attributes) as span,
+            ):
+                expired = left_s is not None and left_s <= 0
+                end = _TOO_LATE if expired else await self._outcome(run)
+                await self._conclude(run, end, span)
+        finally:
+            if too_late is not None:
+                too_late.cancel()
+
+    async def _outcome(self, run: _Run) -> _End:
+        """How the run ended. The one place where a bug becomes a failure."""
+        try:
+            return await self._generate(run)
+        except (RefusedError, DuplicateRunError) as error:
+            return _error("invalid_request", str(error))
+        except EngineFailedError as error:
+            return _error("engine", str(error))
+        except EngineDeadError as error:
+            self._died(error)
+            if not run.acked:
+                run.ending = "released"  # another engine may still run it
+            return _error("lost", "the engine died")
+        except FaultError as error:
+            return _error("internal", str(error))
+        except Exception:
+            log.exception("run failed", extra={"request_id": run.job.request_id})
+            return _error("internal", "internal error of the worker")
+
+    async def _generate(self, run: _Run) -> _End:
+        if self._cancels.hit(run.job):
+            run.ending = "cancelled"
+        job = await self._with_prompt(run.job)
+        if run.ending is not None:
+            return _ABORTED
+        steps = self._engine.generate(
+            job,
+            trace_headers=self._telemetry.headers(),
+            redelivered=run.item.deliveries > 1,
+        )
+        async with aclosing(steps):
+            async for step in steps:
+                if step.finish is not None:
+                    return _End(step, "engine" if step.finish == "error" else None)
+                if run.ending is None:
+                    if not run.acked:
+                        await self._start(run)
+                    self._send(run, step)
+        return _error("engine", "the engine ended the run without saying why")
+
+    async def _with_prompt(self, job: Job) -> Job:
+        if job.prompt_blob is None:
+            return job
+        try:
+            with anyio.fail_after(self._settings.hand_over_timeout_s):
+                ids = decode_token_ids(await self._bus.blobs.get(job.prompt_blob))
+        except KeyError as error:
+            raise FaultError("the prompt is gone from the object store") from error
+        except TimeoutError as error:
+            raise FaultError("the object store did not give the prompt in time") from error
+        return msgspec.structs.replace(job, prompt_token_ids=ids, prompt_blob=None)
+
+    async def _start(self, run: _Run) -> None:
+        await run.item.ack()
+        run.acked = True
+        run.first_token_s = time.monotonic()
+        self._metrics.first_token.observe(run.first_token_s - run.taken_s)
+
+    def _send(self, run: _Run, step: Step, error_code: FailureCode | None = None) -> None:
+        job = run.job
+        delta = TokenDelta(
+            job.request_id,
+            job.choice,
+            job.attempt,
+            run.seq,
+            step.token_ids,
+            step.finish,
+            step.stop_token_id,
+            step.logprobs,
+            step.cached_tokens,
+            step.error,
+            error_code,
+        )
+        run.seq += 1
+        run.tokens += len(step.token_ids)
+        self._outbox.add(job.reply_subject, delta)
+
+    async def _conclude(self, run: _Run, end: _End, span: Span) -> None:
+        """Settle the job with the queue and tell its postprocessor."""
+        if run.ending == "released":
+            self._metrics.runs.labels("released").inc()
+            await run.item.nak()
+            return
+        if run.ending is not None and end.step.finish not in ("stop", "length"):
+            end = _CUT.get(run.ending, end)
+        if not run.acked:
+            await self._start(run)
+        if run.ending != "superseded":
+            self._send(run, end.step, end.error_code)
+        self._account(run, end, span)
+
+    def _account(self, run: _Run, end: _End, span: Span) -> None:
+        outcome = run.ending or end.error_code or end.step.finish or "error"
+        self._metrics.runs.labels(outcome).inc()
+        self._metrics.tokens.inc(run.tokens)
+        if run.tokens > 1:
+            elapsed_s = time.monotonic() - run.first_token_s
+            self._metrics.per_token.observe(elapsed_s / (run.tokens - 1))
+        span.set_attribute(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, run.tokens)
+        span.set_attribute(semconv.GEN_AI_RESPONSE_FINISH_REASONS, [end.step.finish or "error"])
+        if end.step.finish == "error":
+            span.set_attribute(semconv.ERROR_TYPE, end.error_code or "engine")
+
+    def _end_run(self, run: _Run, ending: Ending) -> None:
+        """Make `run` end; its own task says so to whom it concerns."""
+        if run.ending is None:
+            run.ending = ending
+            self._tasks.start_soon(self._abort, run)
+
+    async def _abort(self, run: _Run) -> None:
+        try:
+            await self._engine.abort(run.name)
+        except EngineDeadError as error:
+            self._died(error)
+
+    # The worker as a whole.
+
+    async def _end_when_told(self) -> None:
+        await self._stop.wait()
+        self._ended.set()
+
+    def _died(self, error: EngineDeadError) -> None:
+        if self._dead is None:
+            log.error("the engine died: %s", error)
+            self._dead = error
+            self._ended.set()
+
+    async def _watch_engine(self) -> None:
+        while self._dead is None:
+            try:
+                await self._engine.health()
+            except EngineDeadError as error:
+                self._died(error)
+            await anyio.sleep(self._settings.heartbeat_s)
+
+    async def _keep_unstarted(self) -> None:
+        """Tell the queue that jobs without a first token are still on their way to one."""
+        while True:
+            await anyio.sleep(self._settings.ack_wait_s / 3)
+            for run in list(self._runs.values()):
+                if not run.acked:
+                    try:
+                        await run.item.in_progress()
+                    except FaultError as error:
+                        log.warning("could not renew a job: %s", error)
+
+    async def _drain(self) -> None:
+        self._stopping = True
+        await self._pull.stop()
+        for run in self._runs.values():
+            if not run.acked:
+                self._end_run(run, "released")
+        await self._all_over(self._settings.drain_s * DRAIN_SHARE)
+        for run in self._runs.values():
+            self._end_run(run, "stopped")
+        await self._all_over(ABORT_TIMEOUT_S)
+
+    async def _all_over(self, timeout_s: float) -> None:
+        with anyio.move_on_after(timeout_s):
+            for run in list(self._runs.values()):
+                await run.over.wait()

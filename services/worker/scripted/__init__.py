@@ -1,0 +1,1 @@
+"""The engine that plays a script: no model, the rest as real."""
