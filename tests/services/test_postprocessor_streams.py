@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import pytest
+
+from services.postprocessor.choice import Choice
+from services.postprocessor.stream import RequestStream, Timeouts
+from services.postprocessor.streams import TOLD_KEPT, Batch, Streams
+from tests.services.postprocessing import choice, delta, plain_choice
+from toolrail.events import CallEnd, TextDelta
+from toolrail.messages import (
+    Cancel,
+    ChoiceEnd,
+    EventDelta,
+    FailureCode,
+    Output,
+    TokenDelta,
+    TokenFrame,
+    Usage,
+)
+
+TIMEOUTS = Timeouts(idle_s=10, unstarted_s=100)
+
+
+def stream(
+    *choices: Choice, request_id: str = "r", gateway: str = "g", deadline_ms: int = 0
+) -> RequestStream:
+    made = RequestStream(
+        request_id=request_id,
+        model="m",
+        reply_subject=gateway,
+        prompt_tokens=7,
+        deadline_ms=deadline_ms,
+    )
+    made.begin(choices or (plain_choice(),), now_s=0)
+    return made
+
+
+def table(*owned: RequestStream) -> Streams:
+    streams = Streams(TIMEOUTS)
+    for one in owned:
+        streams.add(one)
+    return streams
+
+
+def frame(*deltas: TokenDelta, worker: str = "w") -> TokenFrame:
+    return TokenFrame(1, worker, 0, deltas)
+
+
+def sent(batch: Batch, gateway: str = "g") -> list[EventDelta]:
+    return batch.events.get(gateway, [])
+
+
+def failure_code(batch: Batch) -> FailureCode | None:
+    return next((d.failed.code for d in sent(batch) if d.failed is not None), None)
+
+
+def test_events_of_a_frame_are_gathered_by_gateway() -> None:
+    streams = table(
+        stream(request_id="a", gateway="g1"),
+        stream(request_id="b", gateway="g2"),
+        stream(request_id="c", gateway="g1"),
+    )
+    batch = streams.on_frame(frame(*(delta("x", request_id=i) for i in "abc")), 0)
+    assert {to: [d.request_id for d in deltas] for to, deltas in batch.events.items()} == {
+        "g1": ["a", "c"],
+        "g2": ["b"],
+    }
+
+
+def test_entries_are_numbered_per_request_over_all_its_choices() -> None:
+    streams = table(stream(plain_choice(), plain_choice()))
+    batch = streams.on_frame(
+        frame(delta("a", choice=1), delta("b", choice=0), delta("c", 1, choice=1)), 0
+    )
+    assert [(d.seq, d.choice) for d in sent(batch)] == [(0, 1), (1, 0), (2, 1)]
+
+
+def test_ids_that_make_nothing_certain_send_nothing() -> None:
+    streams = table(stream(choice()))
+    batch = streams.on_frame(frame(delta("[f")), 0)
+    assert sent(batch) == []
+    assert [d.seq for d in sent(streams.on_frame(frame(delta(":", 1)), 0))] == [0]
+
+
+def test_usage_comes_when_the_last_choice_ends_and_ends_the_stream() -> None:
+    streams = table(stream(choice(), choice()))
+    first = streams.on_frame(frame(delta("{ab}c", finish="stop", cached_tokens=4)), 0)
+    assert [(d.end, d.usage) for d in sent(first)] == [(ChoiceEnd("stop"), None)]
+    assert "r" in streams
+    last = streams.on_frame(frame(delta("xy", choice=1, finish="length", cached_tokens=9)), 0)
+    assert [(d.end, d.usage) for d in sent(last)] == [(ChoiceEnd("length"), Usage(7, 7, 4, 3))]
+    assert len(streams) == 0
+
+
+def test_a_repeated_delta_is_dropped() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a")), 0)
+    batch = streams.on_frame(frame(delta("a"), delta("b", 1)), 0)
+    assert [d.events for d in sent(batch)] == [(TextDelta("b"),)]
+    assert batch.dropped == ["duplicate"]
+
+
+def test_a_gap_fails_the_stream_and_stops_its_workers() -> None:
+    streams = table(stream(plain_choice(), plain_choice()))
+    streams.on_frame(frame(delta("a")), 0)
+    batch = streams.on_frame(frame(delta("c", 2)), 0)
+    assert failure_code(batch) == "lost"
+    assert sent(batch)[0].failed.retryable  # type: ignore[union-attr]
+    assert [(model, c.request_id, c.choice) for model, c in batch.cancels] == [("m", "r", None)]
+    assert len(streams) == 0
+
+
+def test_frames_of_an_older_run_are_dropped() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a", epoch=1)), 0)
+    batch = streams.on_frame(frame(delta("x", 1, epoch=0)), 0)
+    assert (sent(batch), batch.dropped) == ([], ["old_epoch"])
+
+
+def test_a_newer_run_is_taken_if_the_older_one_said_nothing() -> None:
+    streams = table(stream())
+    batch = streams.on_frame(frame(delta("a", epoch=3)), 0)
+    assert [d.events for d in sent(batch)] == [(TextDelta("a"),)]
+
+
+def test_a_newer_run_after_output_fails_the_stream() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a")), 0)
+    assert failure_code(streams.on_frame(frame(delta("b", epoch=1)), 0)) == "lost"
+
+
+def test_two_workers_on_one_run_are_never_mixed() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a"), worker="w1"), 0)
+    batch = streams.on_frame(frame(delta("z", 0), delta("y", 1), worker="w2"), 0)
+    assert (sent(batch), batch.dropped) == ([], ["other_worker"] * 2)
+    assert sent(streams.on_frame(frame(delta("b", 1), worker="w1"), 0))
+
+
+def test_a_choice_that_nobody_asked_for_fails_the_stream() -> None:
+    assert failure_code(table(stream()).on_frame(frame(delta("a", choice=5)), 0)) == "internal"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "status"),
+    [
+        (None, "engine", 500),
+        ("invalid_request", "invalid_request", 400),
+        ("deadline", "deadline", 504),
+    ],
+)
+def test_an_error_of_the_worker_fails_the_stream(
+    code: FailureCode | None, expected: FailureCode, status: int
+) -> None:
+    streams = table(stream(plain_choice(), plain_choice()))
+    batch = streams.on_frame(
+        frame(delta("", finish="error", error="no such grammar", error_code=code)), 0
+    )
+    failed = sent(batch)[0].failed
+    assert failed is not None
+    assert (failed.code, failed.status, failed.message) == (expected, status, "no such grammar")
+    assert [c.choice for _, c in batch.cancels] == [None]  # the other choice still runs
+
+
+def test_a_run_that_the_worker_gave_up_is_lost() -> None:
+    assert failure_code(table(stream()).on_frame(frame(delta("a", finish="abort")), 0)) == "lost"
+
+
+def test_a_stop_string_stops_the_engine_on_that_choice_alone() -> None:
+    stopping = plain_choice(Output(stop=("b",)))
+    streams = table(stream(stopping, plain_choice()))
+    batch = streams.on_frame(frame(delta("abc"), delta("xyz", choice=1)), 0)
+    assert [(model, c.choice) for model, c in batch.cancels] == [("m", 0)]
+    late = streams.on_frame(frame(delta("d", 1)), 0.5)
+    assert (sent(late), late.cancels, late.dropped) == ([], [], ["ended"])
+
+
+def test_a_worker_that_runs_on_is_told_again_but_not_at_every_step() -> None:
+    streams = table(stream(plain_choice(Output(stop=("b",))), plain_choice()))
+    streams.on_frame(frame(delta("ab")), 0)
+    told = [streams.on_frame(frame(delta("c", n)), n / 4).cancels for n in range(1, 9)]
+    assert [len(cancels) for cancels in told] == [0, 0, 0, 1, 0, 0, 0, 1]
+    assert told[3][0][1].choice == 0
+
+    streams.on_cancel(Cancel(request_id="r"), 3)
+    assert streams.on_frame(frame(delta("d", 9, choice=1)), 3.5).cancels == []
+    ((model, again),) = streams.on_frame(frame(delta("d", 9, choice=1)), 4).cancels
+    assert (model, again.request_id, again.choice) == ("m", "r", None)
+
+
+def test_the_end_of_an_unknown_run_needs_no_answer() -> None:
+    streams = table(stream())
+    streams.on_cancel(Cancel(request_id="r"), 0)
+    batch = streams.on_frame(frame(delta("", 1, finish="abort")), 5)
+    assert (batch.cancels, batch.dropped) == ([], ["unknown_stream"])
+
+
+def test_what_is_remembered_of_ended_streams_is_bounded() -> None:
+    streams = Streams(TIMEOUTS)
+    for number in range(TOLD_KEPT + 10):
+        streams.add(stream(request_id=str(number)))
+        streams.on_cancel(Cancel(request_id=str(number)), 0)
+    assert streams.on_frame(frame(delta("a", request_id="0")), 9).cancels == []
+    assert streams.on_frame(frame(delta("a", request_id=str(TOLD_KEPT))), 9).cancels
+
+
+def test_a_cancelled_stream_says_so_and_stops_its_workers() -> None:
+    streams = table(stream())
+    batch = streams.on_cancel(Cancel(request_id="r", reason="client left"), 0)
+    assert failure_code(batch) == "cancelled"
+    assert [(model, c.choice) for model, c in batch.cancels] == [("m", None)]
+    assert "r" not in streams
+    assert streams.on_cancel(Cancel(request_id="r"), 0) == Batch()
+
+
+def test_a_cancelled_choice_aborts_and_the_last_one_brings_the_usage() -> None:
+    streams = table(stream(plain_choice(), plain_choice()))
+    first = streams.on_cancel(Cancel(request_id="r", choice=0), 0)
+    assert [(d.choice, d.end, d.usage) for d in sent(first)] == [(0, ChoiceEnd("abort"), None)]
+    assert [c.choice for _, c in first.cancels] == [0]
+    assert streams.on_cancel(Cancel(request_id="r", choice=0), 0).cancels == []
+    last = streams.on_frame(frame(delta("a", choice=1, finish="stop")), 0)
+    assert sent(last)[-1].usage == Usage(7, 1)
+
+
+def test_silence_of_a_running_choice_fails_the_stream() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a")), 5)
+    assert streams.expire(14.9, 0) == Batch()
+    batch = streams.expire(15, 0)
+    assert failure_code(batch) == "lost"
+    assert batch.cancels
+
+
+def test_waiting_for_a_slot_is_not_silence() -> None:
+    streams = table(stream())
+    assert streams.expire(99, 0) == Batch()
+    assert failure_code(streams.expire(100, 0)) == "lost"
+
+
+def test_a_deadline_ends_a_stream_whether_it_has_begun_or_not() -> None:
+    streams = table(stream(request_id="a", deadline_ms=1000), stream(request_id="b", gateway="h"))
+    assert streams.expire(1, 999) == Batch()
+    assert failure_code(streams.expire(1, 1000)) == "deadline"
+    assert "b" in streams
+
+
+def test_an_ended_choice_is_not_silent() -> None:
+    streams = table(stream(plain_choice(), plain_choice()))
+    streams.on_frame(frame(delta("a", finish="stop"), delta("b", choice=1)), 0)
+    streams.on_frame(frame(delta("c", 1, choice=1)), 9)
+    assert streams.expire(15, 0) == Batch()
+
+
+def test_a_dead_worker_costs_the_streams_it_was_writing() -> None:
+    streams = table(stream(request_id="a"), stream(request_id="b"), stream(request_id="c"))
+    streams.on_frame(frame(delta("x", request_id="a"), worker="w1"), 0)
+    streams.on_frame(frame(delta("x", request_id="b"), worker="w2"), 0)
+    assert streams.lose({"w1"}, 2, now_s=1) == Batch()  # it may only have lost its registration
+    batch = streams.lose({"w1"}, 2, now_s=2)
+    assert [(d.request_id, d.failed.code) for d in sent(batch) if d.failed] == [("a", "lost")]
+    assert len(streams) == 2
+
+
+def test_a_bug_of_a_parser_costs_its_own_stream_only() -> None:
+    streams = table(stream(choice(), request_id="a"), stream(choice(), request_id="b"))
+    batch = streams.on_frame(
+        frame(delta("[f:!", request_id="a"), delta("[f:1]", request_id="b")), 0
+    )
+    assert failure_code(batch) == "internal"
+    assert [h.stream.request_id for h in batch.happenings if h.bug is not None] == ["a"]
+    assert sent(batch)[-1].events[-1] == CallEnd(0)
+    assert "b" in streams
+
+
+def test_at_the_end_of_the_process_every_stream_is_told() -> None:
+    streams = table(stream(request_id="a"), stream(request_id="b"))
+    batch = streams.abandon(0)
+    assert [d.failed.code for d in sent(batch) if d.failed] == ["unavailable"] * 2
+    assert len(streams) == 0
