@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.gateway.main import main
-from toolrail.service import run
+from toolrail.service.process import run
 from toolrail.settings import GatewaySettings
 
 if __name__ == "__main__":
