@@ -178,14 +178,15 @@ class _Chat:
         self._outcome.tally = writer.tally
         self._stage = "stream"
         await self._exchange.start_events()
-        written = chunk_written = anyio.current_time()
+        written, chunk_written = anyio.current_time(), None
         while not writer.done:
             data = writer.write(deltas) if deltas else KEEP_ALIVE
             if data:
                 await self._exchange.write(data, last=writer.done)
                 written = anyio.current_time()
                 if deltas:
-                    between_chunks.observe(written - chunk_written)
+                    if chunk_written is not None:
+                        between_chunks.observe(written - chunk_written)
                     chunk_written = written
             if not writer.done:
                 until = written + self._settings.sse_keep_alive_s

@@ -100,7 +100,7 @@ class ChunkWriter:
             json_string(head.model),
         )
         self._close = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._choices: dict[int, _Choice] = {}
+        self._choices: list[_Choice] = []
         self.tally = Tally()
         self.failed: Failed | None = None
         self.done = False
@@ -122,11 +122,10 @@ class ChunkWriter:
         return b"".join(parts)
 
     def _write_delta(self, delta: EventDelta, parts: list[bytes]) -> None:
-        choice = self._choices.get(delta.choice)
-        if choice is None:
-            choice = self._choices[delta.choice] = _Choice(
-                self._open + b'"choices":[{"index":%d,"delta":' % delta.choice
-            )
+        while len(self._choices) <= delta.choice:
+            head = self._open + b'"choices":[{"index":%d,"delta":' % len(self._choices)
+            self._choices.append(_Choice(head))
+        choice = self._choices[delta.choice]
         if delta.logprobs is not None:
             # They leave with the next chunk of their choice: the text of these tokens may still be
             # held back by the parser, and a token's logprob must be said once.
@@ -136,7 +135,7 @@ class ChunkWriter:
             if body is None:
                 continue
             if not choice.started:
-                self._write_role(choice, event, parts)
+                self._start(choice, event, parts)
             parts += (choice.head, body, self._logprobs(choice), _UNFINISHED, self._close)
         if delta.end is not None:
             self._write_end(choice, delta.end, parts)
@@ -169,16 +168,27 @@ class ChunkWriter:
             case _:
                 assert_never(event)
 
-    def _write_role(self, choice: _Choice, first: Event | None, parts: list[bytes]) -> None:
-        """The role delta. Its content is null where the message's may turn out to be null."""
-        choice.started = True
+    def _start(self, choice: _Choice, first: Event | None, parts: list[bytes]) -> None:
+        """The role deltas of a choice and of those before it that have none yet.
+
+        In order of index: openai-python's stream helper takes the first choice that comes for
+        choice 0. The content is null where that of the whole message may turn out to be null.
+        """
+        for known in self._choices:
+            if known is choice:
+                break
+            if not known.started:
+                self._write_role(known, _ROLE_OF_TEXT, parts)
         plain = first is None or isinstance(first, TextDelta)
-        role = _ROLE_OF_TEXT if plain else _ROLE
+        self._write_role(choice, _ROLE_OF_TEXT if plain else _ROLE, parts)
+
+    def _write_role(self, choice: _Choice, role: bytes, parts: list[bytes]) -> None:
+        choice.started = True
         parts += (choice.head, role, b',"logprobs":null', _UNFINISHED, self._close)
 
     def _write_end(self, choice: _Choice, end: ChoiceEnd, parts: list[bytes]) -> None:
         if not choice.started:
-            self._write_role(choice, None, parts)
+            self._start(choice, None, parts)
         reason = finish_reason(end, choice.complete_calls)
         self.tally.finish_reasons.append(reason)
         parts += (choice.head, b"{}", self._logprobs(choice))

@@ -79,6 +79,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._lingering = False
+        self._more_body = True
         self._events = False
         self._public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
 
@@ -108,14 +109,8 @@ class Exchange:
         size = 0
         try:
             with anyio.fail_after(timeout_s):
-                more = True
-                while more:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        self.client_left = True
-                        break
-                    chunk: bytes = message.get("body", b"")
-                    more = message.get("more_body", False)
+                while self._more_body:
+                    chunk = await self._next_chunk()
                     budget.take(len(chunk))
                     size += len(chunk)
                     if size > max_bytes:
@@ -129,6 +124,12 @@ class Exchange:
                 raise CallerError(text, code="request_timeout", status=408) from error
             raise
         return b"".join(chunks)
+
+    async def _next_chunk(self) -> bytes:
+        message = await self._receive()
+        self._more_body = message.get("more_body", False)
+        self.client_left = message["type"] == "http.disconnect"
+        return message.get("body", b"")
 
     def _refuse_body(self, max_bytes: int) -> None:
         self._lingering = True
@@ -200,6 +201,5 @@ class Exchange:
     async def _linger(self) -> None:
         """Read on for a while: a connection closed over unread bytes is reset, answer and all."""
         with anyio.move_on_after(_LINGER_S):
-            more = True
-            while more:
-                more = (await self._receive()).get("more_body", False)
+            while self._more_body:
+                await self._next_chunk()

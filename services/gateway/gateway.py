@@ -20,22 +20,22 @@ from toolrail.telemetry import Telemetry
 
 
 class Admission:
-    """A bound on the requests that are answered at once."""
+    """A bound on the requests that are answered at once; `taken` says how many there are."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._taken = 0
+        self.taken = 0
 
     @contextmanager
     def slot(self) -> Generator[None]:
         """Hold a slot. Raises QueueFullError when there is none."""
-        if self._taken >= self._limit:
+        if self.taken >= self._limit:
             raise QueueFullError("too many requests at once, try again shortly")
-        self._taken += 1
+        self.taken += 1
         try:
             yield
         finally:
-            self._taken -= 1
+            self.taken -= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

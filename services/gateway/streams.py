@@ -168,6 +168,10 @@ class Streams:
         self._cancelled: OrderedDict[str, float] = OrderedDict()
         self._subscription: Subscription | None = None
 
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
     async def start(self) -> None:
         """Listen; before this no request may be handed over."""
         self._subscription = await self._bus.subscribe(self.reply_subject, self._on_frame)
