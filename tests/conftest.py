@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A test that was skipped did not hold: here everything must be able to run."""
     if stack := session.config.stash.get(_ENGINE, None):
         stacks.discard(stack)
+        shutil.rmtree(stack.status_file.parent, ignore_errors=True)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and reporter.stats.get("skipped") and session.exitstatus == pytest.ExitCode.OK:
         reporter.write_line("a test was skipped, which counts as a failure", red=True)

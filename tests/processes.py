@@ -26,3 +26,8 @@ def until_dead(pid: int, *, timeout_s: float = 20) -> None:
 def descendants(pid: int) -> list[int]:
     """Everything it started, and what that started."""
     return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+def command_line(pid: int) -> str:
+    """How it was started, or what it calls itself."""
+    return " ".join(psutil.Process(pid).cmdline())

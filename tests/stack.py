@@ -20,6 +20,8 @@ import httpx
 
 from tests.processes import alive, descendants, until_dead
 
+ROOT = Path(__file__).parents[1]
+
 START_S = 60.0
 ENGINE_START_S = 600.0
 """An engine on a busy machine of two cores, beside the other tests."""
@@ -99,11 +101,26 @@ class Stack:
 
 
 def start(folder: Path, *flags: str, environment: dict[str, str] | None = None) -> Stack:
-    """`toolrail up` in a process group of its own; does not wait for READY."""
+    """`toolrail up` on a free port, in a process group of its own; does not wait for READY."""
+    command = [str(Path(sys.executable).with_name("toolrail")), "up", "--port", "0"]
     status_file = folder / "status.json"
-    command = [Path(sys.executable).with_name("toolrail"), "up", "--port", "0"]
+    return launch([*command, "--status-file", str(status_file), *flags], status_file, environment)
+
+
+def make_up(folder: Path, *variables: str, flags: Sequence[str] = ()) -> Stack:
+    """`make up` likewise."""
+    status_file = folder / "status.json"
+    arguments = " ".join([*flags, "--status-file", str(status_file)])
+    command = ["make", "--no-print-directory", "up", "PORT=0", *variables, f"ARGS={arguments}"]
+    return launch(command, status_file)
+
+
+def launch(
+    command: Sequence[str], status_file: Path, environment: dict[str, str] | None = None
+) -> Stack:
     process = subprocess.Popen(
-        [*command, "--status-file", status_file, *flags],
+        command,
+        cwd=ROOT,
         env=os.environ | (environment or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -133,11 +150,12 @@ def running(
 def discard(stack: Stack) -> None:
     """End it by any means; for tests whose point is not the ending."""
     if stack.process.poll() is None:
-        stack.process.send_signal(signal.SIGINT)
+        # The group: `make` itself passes no Ctrl-C on.
+        os.killpg(stack.process.pid, signal.SIGINT)
         try:
             stack.process.wait(END_S)
         except subprocess.TimeoutExpired:
-            stack.process.kill()
+            os.killpg(stack.process.pid, signal.SIGKILL)
             stack.process.wait()
     if stack.process.stdout:
         stack.process.stdout.close()

@@ -1,0 +1,150 @@
+"""The product's promises with a real engine: every grammar here is held by vLLM and xgrammar."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import stack as stacks
+from tests.e2e.sse import Turn, stream
+from tests.e2e.test_chat import MARKERS, is_valid
+from tests.e2e.tools import SMALL, all_tools, ask, closed, tool
+from tests.processes import command_line, descendants, until_dead
+
+pytestmark = pytest.mark.engine
+
+THINK, END_THINK, CALL, END_CALL = 3, 4, 5, 6
+"""Ids of the markers in the model `demo-think`."""
+
+NO_STRINGS = tool("set", closed(level=SMALL, on={"type": "boolean"}))
+AT_ONCE = 8
+
+
+@pytest.fixture(scope="module")
+def client(engine: stacks.Stack) -> Iterator[httpx.Client]:
+    with engine.client() as client:
+        client.timeout = httpx.Timeout(300)
+        yield client
+
+
+def request(text: str, **more: Any) -> dict[str, Any]:
+    return {"temperature": 0.7, "seed": 1, **ask(text, **more), "model": "demo-think"}
+
+
+def test_twenty_required_calls_with_mixed_schemas_are_valid(client: httpx.Client) -> None:
+    def one(offered: dict[str, Any]) -> tuple[str, Turn]:
+        name = offered["function"]["name"]
+        asked = request(
+            f"Use the tool {name}.", tools=[offered], tool_choice="required", max_tokens=400
+        )
+        return name, stream(client, asked)
+
+    tools = all_tools()
+    assert len(tools) == 20
+    with ThreadPoolExecutor(AT_ONCE) as clients:
+        for name, turn in clients.map(one, tools):
+            assert turn.finish_reason == "tool_calls", (name, turn)
+            for call in turn.calls:
+                assert call.name == name
+                is_valid(name, call.text)
+            assert not any(marker in turn.content for marker in MARKERS)
+
+
+def test_none_shows_no_marker_however_hard_it_is_pushed(client: httpx.Client) -> None:
+    for marker in (CALL, END_CALL):
+        turn = stream(
+            client,
+            request(
+                "What is the capital of France?",
+                tools=all_tools()[:3],
+                tool_choice="none",
+                logit_bias={str(marker): 100},
+                max_tokens=24,
+            ),
+        )
+        assert turn.calls == []
+        assert turn.content
+        assert not any(part in turn.content for part in MARKERS)
+
+
+def test_auto_answers_in_text(client: httpx.Client) -> None:
+    turn = stream(
+        client, request("What is the capital of France?", tools=[NO_STRINGS], max_tokens=24)
+    )
+    assert turn.calls == []
+    assert "Paris" in turn.content
+
+
+def test_auto_holds_a_call_once_one_has_begun(client: httpx.Client) -> None:
+    turn = stream(
+        client,
+        request(
+            "Set the level.",
+            tools=[NO_STRINGS],
+            parallel_tool_calls=False,
+            logit_bias={str(CALL): 100},
+            max_tokens=120,
+        ),
+    )
+    (call,) = turn.calls
+    assert call.name == "set"
+    assert set(json.loads(call.text)) == {"level", "on"}
+    assert turn.finish_reason == "tool_calls"
+
+
+def test_reasoning_comes_apart_from_content_and_before_the_call(client: httpx.Client) -> None:
+    asked = request(
+        "Set the level.",
+        tools=[NO_STRINGS],
+        tool_choice="required",
+        chat_template_kwargs={"enable_thinking": True},
+        # It has never seen the marker that ends its reasoning; this makes it likely soon.
+        logit_bias={str(END_THINK): 12},
+        max_tokens=300,
+    )
+    answer = client.post("/v1/chat/completions", json=asked).json()
+    message = answer["choices"][0]["message"]
+    assert message["reasoning_content"]
+    assert not any(part in message["reasoning_content"] for part in MARKERS)
+    (call, *_) = message["tool_calls"]
+    assert set(json.loads(call["function"]["arguments"])) == {"level", "on"}
+    turn = stream(client, asked)
+    assert turn.reasoning == message["reasoning_content"]
+    assert turn.calls[0].text == call["function"]["arguments"]
+
+
+def test_a_prompt_longer_than_the_context_is_refused(client: httpx.Client) -> None:
+    response = client.post("/v1/chat/completions", json=request("word " * 10_000))
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_clients_that_leave_free_the_engine(client: httpx.Client) -> None:
+    """More than there are slots leave; what comes then is answered."""
+    long = request("Tell a long story.", max_tokens=1500, ignore_eos=True, stream=True)
+    for _ in range(12):
+        with client.stream("POST", "/v1/chat/completions", json=long) as response:
+            next(response.iter_lines())
+    turn = stream(client, request("What is the capital of France?", max_tokens=12))
+    assert turn.content
+
+
+def test_a_dead_engine_process_is_replaced(engine: stacks.Stack, client: httpx.Client) -> None:
+    (worker,) = engine.pids("worker")
+    (core,) = [pid for pid in descendants(worker) if "EngineCore" in command_line(pid)]
+    os.kill(core, signal.SIGKILL)
+    until_dead(worker, timeout_s=60)
+    deadline = time.monotonic() + stacks.ENGINE_START_S
+    while not client.get("/v1/models").json()["data"]:
+        assert time.monotonic() < deadline, engine.tail()
+        time.sleep(1)
+    assert engine.pids("worker") != [worker]
+    assert stream(client, request("What is the capital of France?", max_tokens=12)).content
