@@ -43,6 +43,7 @@ class Stack:
     status_file: Path
     log: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=400))
     ready: threading.Event = field(default_factory=threading.Event)
+    reader: threading.Thread = field(init=False)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -130,7 +131,8 @@ def launch(
         start_new_session=True,
     )
     stack = Stack(process, status_file)
-    threading.Thread(target=stack.follow, daemon=True).start()
+    stack.reader = threading.Thread(target=stack.follow, daemon=True)
+    stack.reader.start()
     return stack
 
 
@@ -157,7 +159,8 @@ def discard(stack: Stack) -> None:
         except subprocess.TimeoutExpired:
             os.killpg(stack.process.pid, signal.SIGKILL)
             stack.process.wait()
-    if stack.process.stdout:
+    stack.reader.join(END_S)
+    if stack.process.stdout and not stack.reader.is_alive():
         stack.process.stdout.close()
 
 
