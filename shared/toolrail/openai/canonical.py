@@ -8,9 +8,10 @@ order inside `properties` stays, for it may be the order in which a grammar make
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, cast
 
+from toolrail.openai.schemas import with_children
 from toolrail.tools import Tool
 
 _ORDER: Final = {
@@ -35,25 +36,6 @@ _ORDER: Final = {
 }
 _LAST: Final = {"default": 1, "examples": 2, "definitions": 3, "$defs": 4}
 
-_MAPS: Final = frozenset(
-    {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
-)
-_LISTS: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
-_SINGLE: Final = frozenset(
-    {
-        "additionalItems",
-        "additionalProperties",
-        "contains",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    }
-)
 _NO_PARAMETERS: Final[Mapping[str, object]] = {"type": "object", "properties": {}}
 
 
@@ -74,11 +56,8 @@ def canonical_schema(schema: object) -> object:
     """
     if not isinstance(schema, Mapping):
         return schema
-    keywords = cast("Mapping[str, object]", schema)
-    ordered: dict[str, object] = {}
-    for name in sorted(keywords, key=_rank):
-        ordered[name] = _below(name, keywords[name])
-    return ordered
+    keywords = with_children(cast("Mapping[str, object]", schema), canonical_schema)
+    return {name: keywords[name] for name in sorted(keywords, key=_rank)}
 
 
 def _rank(name: str) -> tuple[int, int, str]:
@@ -87,14 +66,3 @@ def _rank(name: str) -> tuple[int, int, str]:
     if name in _LAST:
         return 2, _LAST[name], ""
     return 1, 0, name
-
-
-def _below(keyword: str, value: object) -> object:
-    if keyword in _MAPS and isinstance(value, Mapping):
-        schemas = cast("Mapping[str, object]", value)
-        return {name: canonical_schema(schemas[name]) for name in schemas}
-    if keyword in _LISTS and isinstance(value, list):
-        return list(map(canonical_schema, cast("Sequence[object]", value)))
-    if keyword in _SINGLE:
-        return canonical_schema(value)
-    return value

@@ -111,7 +111,7 @@ def choice(wire: WireToolChoice | None, tools: tuple[Tool, ...]) -> Choice:
         case "none":
             return Choice("none", (), stated=True)
         case "auto":
-            return Choice("auto" if tools else "none", tools, stated=True)
+            return Choice("auto", tools, stated=True) if tools else Choice()
         case "required":
             _need_tools(tools)
             return Choice("required", tools, stated=True)

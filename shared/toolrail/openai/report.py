@@ -1,0 +1,69 @@
+"""What a request's constraint enforces, for the caller to see: nothing is weakened in silence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from toolrail.tools import Tool
+
+HeldBy: TypeAlias = Literal["structural_tag", "guided_json", "guided_field", "nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSchema:
+    """One schema of the request: the arguments of a tool, or the answer.
+
+    Attributes:
+        name: the tool's, or the response format's.
+        strict: as the request says it.
+        free_because: why the grammar leaves it open; None: the grammar holds it.
+    """
+
+    name: str
+    strict: bool | None = None
+    free_because: str | None = None
+
+    @classmethod
+    def free(cls, tool: Tool, reason: str) -> HeldSchema:
+        """The arguments of `tool`, left open for `reason`."""
+        return cls(tool.name, tool.strict, reason)
+
+    def to_json(self) -> dict[str, object]:
+        """As `toolrail tag` prints it."""
+        state = "enforced" if self.free_because is None else "relaxed"
+        shown: dict[str, object] = {"strict": self.strict, "arguments": state}
+        if self.free_because is not None:
+            shown["reason"] = self.free_because
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What holds a request's output.
+
+    Attributes:
+        held_by: the kind of constraint.
+        tools: the tools that may be called.
+        answer: the schema of the answer, if one is held.
+        reason: why nothing holds the output.
+        notes: what the request asked for and does not get.
+    """
+
+    held_by: HeldBy
+    tools: tuple[HeldSchema, ...] = ()
+    answer: HeldSchema | None = None
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """As `toolrail tag` prints it."""
+        shown: dict[str, object] = {"held_by": self.held_by}
+        if self.reason is not None:
+            shown["reason"] = self.reason
+        shown["tools"] = {tool.name: tool.to_json() for tool in self.tools}
+        if self.answer is not None:
+            shown["response_format"] = self.answer.to_json()
+        if self.notes:
+            shown["notes"] = list(self.notes)
+        return shown
