@@ -17,7 +17,14 @@ from services.postprocessor.leaks import LeakWatch
 from services.postprocessor.logprobs import visible
 from services.postprocessor.stop import StopMatcher, StopStrings
 from toolrail.events import CallEnd, CallStart, Event, ReasoningDelta, TextDelta
-from toolrail.messages import ChoiceEnd, FinishReason, Output, TokenDelta, VisibleLogprob
+from toolrail.messages import (
+    ChoiceEnd,
+    FinishReason,
+    Output,
+    TokenDelta,
+    TokenLogprob,
+    VisibleLogprob,
+)
 from toolrail.parsing import StreamParser
 from toolrail.tokens import Detokenizer, Tokenizer
 
@@ -64,10 +71,10 @@ class Step:
     """
 
     events: list[Event] = field(default_factory=list[Event])
-    logprobs: list[VisibleLogprob] = field(default_factory=list[VisibleLogprob])
+    logprobs: tuple[VisibleLogprob, ...] = ()
     end: ChoiceEnd | None = None
     engine_runs_on: bool = False
-    calls: list[FinishedCall] = field(default_factory=list[FinishedCall])
+    calls: tuple[FinishedCall, ...] = ()
     markers_in_text: int = 0
 
 
@@ -125,11 +132,13 @@ class Choice:
             if self._pass(events, step):
                 step.engine_runs_on = delta.finish is None
                 break
-        self._add_logprobs(delta, self.completion_tokens - before, step)
+        if delta.logprobs is not None:
+            step.logprobs = self._logprobs(delta.logprobs[: self.completion_tokens - before])
         if step.end is None and delta.finish is not None:
             self.completion_tokens += ends
             self._finish(delta.finish, delta.stop_token_id, step)
-        step.events = joined(step.events)
+        if len(step.events) > 1:
+            step.events = joined(step.events)
         return step
 
     def _portions(self, ids: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
@@ -162,7 +171,7 @@ class Choice:
                     return True
                 self._names[event.index] = event.name
             elif isinstance(event, CallEnd):
-                step.calls.append(self._finished(event))
+                step.calls = (*step.calls, self._finished(event))
             step.events.append(event)
         return False
 
@@ -205,13 +214,11 @@ class Choice:
                 self.reasoning_tokens += self._unattributed
             self._unattributed = 0
 
-    def _add_logprobs(self, delta: TokenDelta, count: int, step: Step) -> None:
+    def _logprobs(self, entries: Sequence[TokenLogprob]) -> tuple[VisibleLogprob, ...]:
         top = self._plan.output.top_logprobs
-        if top is None or delta.logprobs is None:
-            return
+        if top is None:
+            return ()
         tokenizer, dropped = self._plan.tokenizer, self._detokenizer.dropped
-        step.logprobs = [
-            visible(entry, tokenizer, top)
-            for entry in delta.logprobs[:count]
-            if entry.token_id not in dropped
-        ]
+        return tuple(
+            visible(entry, tokenizer, top) for entry in entries if entry.token_id not in dropped
+        )

@@ -20,8 +20,6 @@ PORTION_CHARACTERS: Final = 65_536
 
 def joined(events: Sequence[Event]) -> list[Event]:
     """`events` with neighbours of one kind (and one call) joined. O(total text)."""
-    if len(events) < 2:
-        return list(events)
     out: list[Event] = []
     for _, run in groupby(events, key=_kind):
         same = list(run)
@@ -35,6 +33,8 @@ def joined(events: Sequence[Event]) -> list[Event]:
 
 def portions(events: Sequence[Event]) -> list[list[Event]]:
     """`events` in lists of about `PORTION_CHARACTERS` at most; one list when that is enough."""
+    if sum(map(_size, events)) <= PORTION_CHARACTERS:
+        return [list(events)]
     out: list[list[Event]] = [[]]
     room = PORTION_CHARACTERS
     for event in events:
@@ -59,7 +59,7 @@ def _pieces(event: Event) -> Iterable[Event]:
 
 
 def _size(event: Event) -> int:
-    return len(event.text) if isinstance(event, TextDelta | ReasoningDelta | ArgumentsDelta) else 0
+    return 0 if isinstance(event, CallStart | CallEnd) else len(event.text)
 
 
 def _kind(event: Event) -> tuple[type[Event], int]:

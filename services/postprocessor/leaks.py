@@ -21,18 +21,20 @@ class LeakWatch:
 
     def __init__(self, markers: Sequence[str]) -> None:
         wanted = tuple(marker for marker in markers if marker.strip())
-        self._find = _pattern(wanted).finditer if wanted else None
+        self._find = _pattern(wanted).finditer
+        self._starts = frozenset(marker[0] for marker in wanted)
         self._keep = max((len(marker) for marker in wanted), default=1) - 1
         self._tail = ""
 
     def feed(self, text: str) -> int:
         """How many markers `text` completes."""
-        if self._find is None:
-            return 0
+        if not self._tail and self._starts.isdisjoint(text):
+            return 0  # nearly all text
         window = self._tail + text
         count, end = 0, 0
         for found in self._find(window):
             count += 1
             end = found.end()
-        self._tail = window[max(end, len(window) - self._keep) :] if self._keep else ""
+        tail = window[max(end, len(window) - self._keep) :]
+        self._tail = "" if self._starts.isdisjoint(tail) else tail
         return count

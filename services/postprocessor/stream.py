@@ -135,8 +135,9 @@ class RequestStream:
     def _step(self, run: _Run, delta: TokenDelta) -> Outcome:
         step = run.choice.feed(delta)
         outcome = Outcome(step=step)
-        run.over = step.end is not None
-        self.over = all(other.over for other in self._runs)
+        if step.end is not None:
+            run.over = True
+            self.over = all(other.over for other in self._runs)
         if step.engine_runs_on:
             outcome.cancel = Cancel(
                 request_id=self.request_id, choice=delta.choice, reason="the choice has ended"
@@ -156,7 +157,7 @@ class RequestStream:
                 self._number(),
                 choice,
                 tuple(last),
-                tuple(step.logprobs) or None,
+                step.logprobs or None,
                 step.end,
                 self.usage() if self.over else None,
             )

@@ -98,13 +98,16 @@ def test_half_a_character_at_the_length_limit_becomes_a_replacement() -> None:
 def test_a_call_cut_by_the_length_limit_is_incomplete() -> None:
     steps = fed(choice(), [ids("[f:{")], finish="length")
     assert events(steps)[-1] == CallEnd(0, complete=False)
-    assert steps[-1].calls == [FinishedCall("f", "incomplete")]
+    assert steps[-1].calls == (FinishedCall("f", "incomplete"),)
     assert steps[-1].end == ChoiceEnd("length")
 
 
 def test_calls_are_told_with_what_became_of_them() -> None:
     steps = fed(choice(), [ids("[f:1][g:2]")])
-    assert steps[0].calls == [FinishedCall("f", "complete"), FinishedCall("g", "unknown_tool")]
+    assert steps[0].calls == (
+        FinishedCall("f", "complete"),
+        FinishedCall("g", "unknown_tool"),
+    )
 
 
 # Stop strings.
@@ -203,10 +206,10 @@ def test_logprobs_show_the_text_and_bytes_of_each_token() -> None:
     token_ids = (*ids("é"), *ids(EOS))
     step = made.feed(delta(token_ids, finish="stop", logprobs=logprobs(token_ids)))
     first, second = "é".encode()[:1], "é".encode()[1:]
-    assert step.logprobs == [
+    assert step.logprobs == (
         VisibleLogprob("\ufffd", -1.0, first, (("\ufffd", -1.0, first),)),
         VisibleLogprob("\ufffd", -1.0, second, (("\ufffd", -1.0, second),)),
-    ]
+    )
 
 
 def test_logprobs_end_with_the_token_that_completed_a_stop_string() -> None:
@@ -216,7 +219,7 @@ def test_logprobs_end_with_the_token_that_completed_a_stop_string() -> None:
 
 
 def test_logprobs_nobody_asked_for_are_left_out() -> None:
-    assert plain_choice().feed(delta("a", logprobs=logprobs(ids("a")))).logprobs == []
+    assert plain_choice().feed(delta("a", logprobs=logprobs(ids("a")))).logprobs == ()
 
 
 # Chunk-invariance, at the granularity of ids.
