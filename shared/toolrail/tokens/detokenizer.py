@@ -29,17 +29,20 @@ class Detokenizer:
 
     Special tokens are dropped, except those whose text is in `keep`: they come out as that text.
     Bytes that are not UTF-8 become U+FFFD just as a full decode writes them.
+
+    Attributes:
+        dropped: ids of the special tokens that add nothing to the text.
     """
 
     def __init__(self, tokenizer: Tokenizer, keep: Collection[str] = ()) -> None:
-        self._dropped = frozenset(
+        self.dropped = frozenset(
             token_id for text, token_id in tokenizer.special_tokens.items() if text not in keep
         )
         self._decoder = _decoder(tokenizer)
 
     def feed(self, ids: Iterable[int]) -> str:
         """Text that `ids` make certain."""
-        dropped = self._dropped
+        dropped = self.dropped
         return self._decoder.feed([token_id for token_id in ids if token_id not in dropped])
 
     def finish(self) -> str:
