@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,8 +14,9 @@ from services.postprocessor.clock import Clock
 from services.postprocessor.postprocessor import Postprocessor
 from tests.services.postprocessing import EOS_ID, ids, tokenizer_json
 from toolrail.bus import subjects
-from toolrail.bus.memory import MemoryBroker, MemoryBus
-from toolrail.bus.port import WorkItem, WorkPull
+from toolrail.bus.memory import MemoryBroker
+from toolrail.bus.port import Bus, WorkItem, WorkPull
+from toolrail.events import assemble
 from toolrail.messages import (
     Cancel,
     EventDelta,
@@ -85,7 +86,7 @@ class HeldClock:
 class FakeWorker:
     """Takes jobs and publishes frames by hand."""
 
-    bus: MemoryBus
+    bus: Bus
     name: str = "worker-1"
     items: list[WorkItem] = field(default_factory=list[WorkItem])
     cancels: list[Cancel] = field(default_factory=list[Cancel])
@@ -131,7 +132,7 @@ class FakeWorker:
 class FakeGateway:
     """Hands over and hears events, in the place of a gateway and a preprocessor."""
 
-    bus: MemoryBus
+    bus: Bus
     frames: list[EventFrame] = field(default_factory=list[EventFrame])
 
     async def start(self, subject: str = GATEWAY) -> None:
@@ -174,7 +175,6 @@ def stream(request_id: str = "r", **fields: Any) -> Stream:
 class Bench:
     """A postprocessor that serves, and its neighbours."""
 
-    broker: MemoryBroker
     runtime: Runtime[PostprocessorSettings]
     postprocessor: Postprocessor
     worker: FakeWorker
@@ -195,22 +195,42 @@ class Bench:
         return [job for job in jobs if any(job.request_id == one.request_id for one in streams)]
 
 
+def content(b: Bench, choice: int) -> str | None:
+    deltas = [d for d in b.gateway.deltas() if d.choice == choice]
+    return assemble([event for d in deltas for event in d.events]).content
+
+
 @asynccontextmanager
 async def bench(
     *, broker: MemoryBroker | None = None, telemetry: Telemetry | None = None, **settings: Any
 ) -> AsyncGenerator[Bench]:
-    """A postprocessor with one worker and one gateway, on a fresh bus or on `broker`."""
+    """A postprocessor with one worker and one gateway, on a fresh in-memory bus or on `broker`."""
     broker = broker or MemoryBroker()
-    worker, gateway = FakeWorker(broker.connect(telemetry)), FakeGateway(broker.connect(telemetry))
+    buses: list[Bus] = []
+
+    async def connect() -> Bus:
+        buses.append(broker.connect(telemetry))
+        return buses[-1]
+
+    async with bench_on(connect, telemetry=telemetry, **settings) as made:
+        yield made
+    for bus in buses:
+        await bus.close()
+
+
+@asynccontextmanager
+async def bench_on(
+    connect: Callable[[], Awaitable[Bus]], *, telemetry: Telemetry | None = None, **settings: Any
+) -> AsyncGenerator[Bench]:
+    """The same on any bus; whoever opened the connections closes them."""
+    worker, gateway = FakeWorker(await connect()), FakeGateway(await connect())
     await worker.start()
     await worker.announce()
     await gateway.start()
     own = replace(SETTINGS, **settings)
-    bus = broker.connect(telemetry)
-    async with serving("postprocessor", own, bus, telemetry=telemetry) as runtime:
+    async with serving("postprocessor", own, await connect(), telemetry=telemetry) as runtime:
+        await until(lambda: runtime.directory.card(MODEL))
         held = HeldClock()
         postprocessor = Postprocessor(runtime, held.clock())
         await postprocessor.start()
-        yield Bench(broker, runtime, postprocessor, worker, gateway, held)
-    for connection in (bus, worker.bus, gateway.bus):
-        await connection.close()
+        yield Bench(runtime, postprocessor, worker, gateway, held)

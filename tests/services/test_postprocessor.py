@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from services.postprocessor.main import main
-from tests.services.postprocessing import EOS, ids
+from tests.services.postprocessing import ids
 from tests.services.postprocessor_bench import (
     MODEL,
     SETTINGS,
@@ -15,6 +15,7 @@ from tests.services.postprocessor_bench import (
     FakeGateway,
     FakeWorker,
     bench,
+    content,
     stream,
     turns,
     until,
@@ -22,13 +23,11 @@ from tests.services.postprocessor_bench import (
 from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
 from toolrail.errors import NoRespondersError
-from toolrail.events import TextDelta, assemble
 from toolrail.messages import (
     Accepted,
     ChoiceEnd,
     Failed,
     Guidance,
-    Output,
     Sampling,
     Stream,
     TokenDelta,
@@ -42,28 +41,7 @@ from toolrail.telemetry import Telemetry
 pytestmark = pytest.mark.anyio
 
 
-def content(b: Bench, choice: int) -> str | None:
-    deltas = [d for d in b.gateway.deltas() if d.choice == choice]
-    return assemble([event for d in deltas for event in d.events]).content
-
-
 # The way of a stream.
-
-
-async def test_ids_of_a_worker_reach_the_gateway_as_events() -> None:
-    async with bench() as b:
-        reply = await b.gateway.hand_over(stream())
-        assert reply == Accepted(
-            request_id="r", instance="post-1", control_subject=subjects.control("post-1")
-        )
-        (job,) = await b.worker.jobs()
-        await b.worker.send(b.worker.delta(job, "Hel", cached_tokens=1))
-        await b.worker.send(b.worker.delta(job, f"lo{EOS}", finish="stop"))
-        last = await b.gateway.last()
-        deltas = b.gateway.deltas()
-        assert [d.events for d in deltas] == [(TextDelta("Hel"),), (TextDelta("lo"),)]
-        assert (last.end, last.usage) == (ChoiceEnd("stop"), Usage(2, 6, 1, 0))
-        assert len(b.postprocessor) == 0
 
 
 async def test_each_choice_is_a_job_of_its_own() -> None:
@@ -96,25 +74,9 @@ async def test_each_choice_is_a_job_of_its_own() -> None:
         assert last.usage == Usage(2, 3)
 
 
-async def test_one_frame_in_is_one_frame_out_for_each_gateway() -> None:
-    steps, count = 20, 16
-    async with bench() as b:
-        jobs = await b.opened(*(stream(f"r{n:02}") for n in range(count)))
-        before = b.runtime.bus.stats()
-        for _ in range(steps):
-            await b.worker.send(*(b.worker.delta(job, "x") for job in jobs))
-        await until(lambda: len(b.gateway.frames) == steps)
-        await turns()
-        after = b.runtime.bus.stats()
-        assert after.messages_in - before.messages_in == steps
-        assert after.messages_out - before.messages_out == steps
-        assert all(len(frame.deltas) == count for frame in b.gateway.frames)
-        assert b.metric("tokens_total") == steps * count
-
-
 async def test_two_gateways_get_a_frame_each() -> None:
     async with bench() as b:
-        other = FakeGateway(b.broker.connect())
+        other = FakeGateway(b.gateway.bus)
         await other.start(subjects.events("gateway-2"))
         one, two = await b.opened(
             stream("a"), stream("b", reply_subject=subjects.events("gateway-2"))
@@ -123,7 +85,6 @@ async def test_two_gateways_get_a_frame_each() -> None:
         await until(lambda: b.gateway.frames and other.frames)
         assert [d.request_id for d in b.gateway.frames[0].deltas] == ["a"]
         assert [d.request_id for d in other.frames[0].deltas] == ["b"]
-        await other.bus.close()
 
 
 async def test_a_frame_larger_than_a_message_leaves_in_parts() -> None:
@@ -132,18 +93,6 @@ async def test_a_frame_larger_than_a_message_leaves_in_parts() -> None:
         await b.worker.send(*(b.worker.delta(job, "x" * 400) for job in jobs[:4]))
         await b.worker.send(*(b.worker.delta(job, "x" * 400) for job in jobs[4:]))
         await until(lambda: sum(len(f.deltas) for f in b.gateway.frames) == 8)
-
-
-async def test_stop_strings_cancel_the_run_of_their_choice() -> None:
-    async with bench() as b:
-        one, two = await b.opened(stream(num_choices=2, output=Output(stop=("END",))))
-        await b.worker.send(b.worker.delta(one, "aE"), b.worker.delta(two, "bE"))
-        await b.worker.send(b.worker.delta(one, "NDxyz"), b.worker.delta(two, "b"))
-        await until(lambda: b.worker.cancels)
-        assert [(c.request_id, c.choice) for c in b.worker.cancels] == [("r", 0)]
-        await b.worker.send(b.worker.delta(two, "", finish="length"))
-        assert (await b.gateway.last()).end == ChoiceEnd("length")
-        assert [content(b, choice) for choice in (0, 1)] == ["a", "bEb"]
 
 
 async def test_an_engine_error_is_a_failure_and_no_empty_answer() -> None:
@@ -183,16 +132,6 @@ async def test_a_parser_nobody_knows_is_the_requests_fault() -> None:
         assert "no_such_parser" in failed.message
         assert b.worker.items == []
         assert b.metric("refused_total", code="invalid_request") == 1
-
-
-async def test_a_full_queue_is_told_and_nothing_stays_behind() -> None:
-    async with bench(broker=MemoryBroker(max_queue_jobs=2)) as b:
-        await b.worker.pull.stop()  # type: ignore[union-attr]
-        failed = await refused(b, stream(num_choices=3))
-        assert (failed.code, failed.status, failed.retryable) == ("overloaded", 429, True)
-        assert failed.retry_after_s is not None
-        await until(lambda: b.worker.cancels)
-        assert [(c.request_id, c.choice) for c in b.worker.cancels] == [("r", None)]
 
 
 async def test_more_streams_than_may_be_owned_are_refused() -> None:
@@ -248,19 +187,6 @@ async def test_a_repeated_hand_over_is_taken_once() -> None:
 
 
 # The end of things.
-
-
-async def test_a_cancel_reaches_the_workers() -> None:
-    async with bench() as b:
-        (job,) = await b.opened(stream())
-        await b.worker.send(b.worker.delta(job, "a"))
-        await b.gateway.cancel()
-        failed = (await b.gateway.last()).failed
-        assert failed is not None
-        assert (failed.code, failed.status) == ("cancelled", 499)
-        await until(lambda: b.worker.cancels)
-        assert [(c.request_id, c.choice) for c in b.worker.cancels] == [("r", None)]
-        assert len(b.postprocessor) == 0
 
 
 async def test_a_cancel_before_the_first_token_reaches_the_workers_too() -> None:
