@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
+from typing import Final
+
 import anyio.to_thread
 
+from services.worker import vllm_environment
 from services.worker.engine import Engine
 from services.worker.model_files import ModelFiles
 from toolrail.errors import ConfigError
 from toolrail.settings import WorkerSettings
+
+log: Final = logging.getLogger("toolrail.worker")
 
 
 async def make_engine(settings: WorkerSettings, files: ModelFiles) -> Engine:
@@ -20,11 +27,16 @@ async def make_engine(settings: WorkerSettings, files: ModelFiles) -> Engine:
 
 
 async def _vllm(settings: WorkerSettings, files: ModelFiles) -> Engine:
+    cpu = vllm_environment.is_cpu_build()
+    vllm_environment.prepare(cpu=cpu, tracing=bool(settings.otlp_endpoint))
+    log.info("loading vLLM", extra={"model": str(files.directory), "cpu": cpu})
     try:
-        from services.worker.vllm_engine import VllmEngine  # noqa: PLC0415
+        module = await anyio.to_thread.run_sync(
+            importlib.import_module, "services.worker.vllm_engine"
+        )
     except ModuleNotFoundError as error:
         raise ConfigError("engine", f"vllm is not installed here ({error.name})") from error
-    return VllmEngine(settings, files)
+    return module.VllmEngine(settings, files, cpu=cpu)
 
 
 async def _scripted(settings: WorkerSettings, files: ModelFiles) -> Engine:

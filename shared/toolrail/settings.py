@@ -179,6 +179,8 @@ class WorkerSettings(CommonSettings):
         dyn_parser_version: `auto`, `1` or `2`; validates the pair of parsers.
         slots: requests the engine runs at once.
         max_model_len: context length; 0: the model's own.
+        kv_cache_bytes: memory for keys and values; 0: the engine's own choice, 1 GiB on a CPU.
+        engine_args: JSON object of further vLLM engine arguments.
         script: JSONL script of the scripted engine.
         obey_tag: the scripted engine walks the structural tag instead of the script.
         scripted_step_ms: pace of the scripted engine's steps; 0: free running.
@@ -196,6 +198,8 @@ class WorkerSettings(CommonSettings):
     dyn_parser_version: Literal["auto", "1", "2"] = "auto"
     slots: int = 8
     max_model_len: int = 0
+    kv_cache_bytes: int = 0
+    engine_args: str = ""
     script: str = ""
     obey_tag: bool = False
     scripted_step_ms: float = 0.0
