@@ -6,8 +6,11 @@ from typing import Protocol
 
 import pytest
 
+from toolrail.bus.embedded import EmbeddedNats
 from toolrail.bus.memory import MemoryBroker
+from toolrail.bus.nats import NatsBus
 from toolrail.bus.port import Bus
+from toolrail.settings import CommonSettings
 from toolrail.telemetry import Telemetry
 
 
@@ -46,15 +49,40 @@ class MemoryServer:
         return self.buses[-1]
 
 
+@dataclass
+class RealServer:
+    limits: Limits
+    server: EmbeddedNats = field(default_factory=EmbeddedNats)
+    buses: list[Bus] = field(default_factory=list[Bus])
+
+    async def connect(self, telemetry: Telemetry | None = None) -> Bus:
+        settings = CommonSettings(
+            nats_url=self.server.url,
+            registration_ttl_s=self.limits.registration_ttl_s,
+            ack_wait_s=self.limits.ack_wait_s,
+            max_queue_jobs=self.limits.max_queue_jobs,
+            max_queue_bytes=self.limits.max_queue_bytes,
+            connect_timeout_s=10,
+        )
+        self.buses.append(await NatsBus.connect(settings, telemetry=telemetry))
+        return self.buses[-1]
+
+
 @pytest.fixture
 def limits() -> Limits:
     return Limits()
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", pytest.param("nats", marks=pytest.mark.nats)])
 async def connect(request: pytest.FixtureRequest, limits: Limits) -> AsyncIterator[Connect]:
     """Opens connections to one fresh bus: in memory, and (mark `nats`) on a real server."""
-    server = MemoryServer(limits)
-    yield server.connect
-    for bus in server.buses:
-        await bus.close()
+    made = MemoryServer(limits) if request.param == "memory" else RealServer(limits)
+    if isinstance(made, RealServer):
+        await made.server.start()
+    try:
+        yield made.connect
+    finally:
+        for bus in made.buses:
+            await bus.close()
+        if isinstance(made, RealServer):
+            made.server.remove()

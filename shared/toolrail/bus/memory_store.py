@@ -124,10 +124,13 @@ class MemoryObjectStore:
         self._blobs = blobs
         self._check = check
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def put(self, name: str, data: bytes, *, ttl_s: float | None = None) -> None:
         """Store `data`; storing the same name again is a no-op."""
         self._check(0)
-        self._blobs.setdefault(name, data)
+        if name not in self._blobs:
+            self._blobs[name] = data
+            if ttl_s is not None:
+                asyncio.get_running_loop().call_later(ttl_s, self._blobs.pop, name, None)
 
     async def get(self, name: str) -> bytes:
         """The blob. Raises KeyError when there is none."""

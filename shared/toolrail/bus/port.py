@@ -108,10 +108,13 @@ class KeyValue(Protocol):
 
 
 class ObjectStore(Protocol):
-    """Immutable blobs by name."""
+    """Immutable blobs by name. A name that is `subjects.blob_name` of the data never clashes."""
 
-    async def put(self, name: str, data: bytes) -> None:
-        """Store `data`; storing the same name again is a no-op."""
+    async def put(self, name: str, data: bytes, *, ttl_s: float | None = None) -> None:
+        """Store `data`; storing the same name again is a no-op. It expires after `ttl_s`, if given.
+
+        A blob for one request has a `ttl_s`, so that it goes even if everybody who knew it died.
+        """
         ...
 
     async def get(self, name: str) -> bytes:

@@ -42,6 +42,11 @@ def model_token(model: str) -> str:
     return f"{slug}-{hashlib.blake2b(model.encode(), digest_size=5).hexdigest()}"
 
 
+def blob_name(data: bytes) -> str:
+    """The name of `data` in the object store: its content hash."""
+    return f"sha256-{hashlib.sha256(data).hexdigest()}"
+
+
 def work(model: str) -> str:
     """Subject of a model's jobs."""
     return f"{PREFIX}.work.{model_token(model)}"

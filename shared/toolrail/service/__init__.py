@@ -9,6 +9,7 @@ it took, and returns. Nothing in it is global, so a test runs the same function 
 
 from __future__ import annotations
 
+from toolrail.service.process import run
 from toolrail.service.runtime import Runtime, serving
 
-__all__ = ["Runtime", "serving"]
+__all__ = ["Runtime", "run", "serving"]

@@ -1,0 +1,240 @@
+"""The work queue on JetStream: one work-queue stream, one durable pull consumer per model.
+
+Not `fetch()`, nor a push consumer: a lingering pull request on a callback subscription costs a
+worker half as much as `fetch()`, and nothing is sent to it beyond its credit. nats-py has no such
+pull, so this speaks the API directly (ADR-13 of NATS). A request ends by time, and it dies with its
+server or leader; `_keep` notices and asks anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Final
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+from nats.js import api
+from nats.js.errors import NoStreamResponseError
+
+from toolrail.bus import hops, setup, subjects
+from toolrail.bus.connection import FOREIGN, Connection, log, translated
+from toolrail.bus.credit import Credit
+from toolrail.bus.port import WorkItem, WorkPull
+from toolrail.errors import FaultError
+
+_EXPIRES_S: Final = 30.0
+_HEARTBEAT_S: Final = 5.0
+_SILENCE_S: Final = 2.5 * _HEARTBEAT_S
+_RETRY_S: Final = 0.25
+_TRACE_HEADERS: Final = ("traceparent", "tracestate")
+
+
+class NatsWorkQueue:
+    """One connection's door to the work queue."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def put(self, model: str, payload: bytes, *, message_id: str, timeout_s: float) -> None:
+        """Accept a job; a repeated `message_id` is accepted once. See `port.WorkQueue`."""
+        telemetry = self._connection.telemetry
+        subject = subjects.work(model)
+        with hops.send_span(telemetry, subject, "work", len(payload)):
+            headers = {"Nats-Msg-Id": message_id, **telemetry.headers()}
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._put(subject, payload, headers, timeout_s)
+            except FOREIGN as error:
+                raise translated(error, "the work queue") from error
+
+    async def pull(self, model: str, handler: Callable[[WorkItem], None]) -> WorkPull:
+        """Deliver jobs of `model` to `handler`, never more than the credit granted."""
+        pull = _Pull(self._connection, model, handler)
+        try:
+            await pull.open()
+        except FOREIGN as error:
+            raise translated(error, "the work queue") from error
+        return pull
+
+    async def _put(
+        self, subject: str, payload: bytes, headers: dict[str, str], timeout_s: float
+    ) -> None:
+        jetstream = self._connection.jetstream
+        try:
+            await jetstream.publish(subject, payload, timeout=timeout_s, headers=headers)
+        except NoStreamResponseError:  # the server came back without its state
+            await setup.ensure(self._connection)
+            await jetstream.publish(subject, payload, timeout=timeout_s, headers=headers)
+
+
+class _Item:
+    """A `WorkItem`."""
+
+    __slots__ = ("_connection", "_message")
+
+    def __init__(self, connection: Connection, message: Msg) -> None:
+        self._connection = connection
+        self._message = message
+
+    @property
+    def payload(self) -> bytes:
+        """The job's bytes."""
+        return self._message.data
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered, this time included."""
+        return self._message.metadata.num_delivered
+
+    @property
+    def trace_headers(self) -> dict[str, str]:
+        """W3C trace context of the sender."""
+        headers = self._message.headers or {}
+        return {name: headers[name] for name in _TRACE_HEADERS if name in headers}
+
+    async def ack(self) -> None:
+        """Done with it: never again."""
+        await self._connection.send(self._message.reply, Msg.Ack.Ack)
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Give it back for another worker."""
+        order = Msg.Ack.Nak
+        if delay_s > 0:
+            order += b" " + json.dumps({"delay": int(delay_s * 1e9)}).encode()
+        await self._connection.send(self._message.reply, order)
+
+    async def in_progress(self) -> None:
+        """Restart the redelivery clock."""
+        await self._connection.send(self._message.reply, Msg.Ack.Progress)
+
+
+class _Pull:
+    """A `WorkPull`."""
+
+    def __init__(
+        self, connection: Connection, model: str, handler: Callable[[WorkItem], None]
+    ) -> None:
+        self._connection = connection
+        self._model = model
+        self._handler = handler
+        self._credit = Credit()
+        self._inbox = ""
+        self._requests = 0
+        self._subscription: NatsSubscription | None = None
+        self._stale = False
+        self._heard = 0.0
+        self._wake = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Make the consumer if need be, listen, and keep requests open until `stop`."""
+        await self._listen()
+        self._connection.on_reconnect.append(self._mark_stale)
+        self._keeper = self._connection.tasks.start(self._keep())
+
+    def grant(self, credit: int) -> None:
+        """Allow `credit` further items to be delivered. O(1), callable from callbacks."""
+        self._credit.granted += credit
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Withdraw the pull; what is still on its way here goes back to the others."""
+        if self._keeper is None:
+            return
+        self._keeper.cancel()
+        self._keeper = None
+        self._connection.on_reconnect.remove(self._mark_stale)
+        self._credit.granted = 0
+        await self._unlisten()
+
+    def _mark_stale(self) -> None:
+        self._stale = True
+        self._wake.set()
+
+    async def _keep(self) -> None:
+        """Keep as much asked for as is granted."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            try:
+                if self._stale:
+                    await self._unlisten()
+                    await self._listen()
+                if missing := self._credit.missing():
+                    await self._ask(missing)
+            except (*FOREIGN, FaultError) as error:
+                log.warning("work queue away", extra={"reason": type(error).__name__})
+                self._stale = True
+                await asyncio.sleep(_RETRY_S)
+                continue
+            try:
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                if self._credit.asked and loop.time() - self._heard > _SILENCE_S:
+                    self._stale = True
+
+    async def _listen(self) -> None:
+        """Have a consumer, and an inbox that no older request knows."""
+        await setup.ensure_consumer(self._connection, self._model)
+        self._inbox = self._connection.client.new_inbox()
+        self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._receive)
+        self._credit.lose()
+        self._stale = False
+
+    async def _unlisten(self) -> None:
+        """Void all open requests: without interest in their inbox the server forgets them."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is None or self._connection.client.is_closed:
+            return
+        try:
+            if self._connection.client.is_connected:
+                await subscription.drain()
+            else:
+                await subscription.unsubscribe()
+        except FOREIGN as error:
+            log.debug("inbox not withdrawn", extra={"reason": type(error).__name__})
+
+    async def _ask(self, items: int) -> None:
+        self._requests += 1
+        self._heard = asyncio.get_running_loop().time()
+        self._credit.request(items)
+        order = {
+            "batch": items,
+            "expires": int(_EXPIRES_S * 1e9),
+            "idle_heartbeat": int(_HEARTBEAT_S * 1e9),
+        }
+        name = subjects.model_token(self._model)
+        await self._connection.send(
+            f"$JS.API.CONSUMER.MSG.NEXT.{subjects.WORK_STREAM}.{name}",
+            json.dumps(order).encode(),
+            reply=f"{self._inbox}.{self._requests}",
+        )
+
+    async def _receive(self, message: Msg) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        status = (message.headers or {}).get(api.Header.STATUS.value)
+        if status is not None:
+            self._told(status, message.headers or {})
+            return
+        item = _Item(self._connection, message)
+        if not self._credit.deliver():
+            await item.nak()
+            return
+        self._handler(item)
+        if self._credit.missing():
+            self._wake.set()
+
+    def _told(self, status: str, headers: dict[str, str]) -> None:
+        """The server's word on a request: it lives (100), it has ended, or it was refused."""
+        if status == "100":
+            return
+        unserved = headers.get("Nats-Pending-Messages", "")
+        if status in ("404", "408") and unserved.isdigit():
+            self._credit.expire(int(unserved))
+        else:  # leader change, consumer gone, nobody there: start again
+            log.info("pull ended", extra={"status": status})
+            self._stale = True
+        self._wake.set()

@@ -1,0 +1,114 @@
+"""What must exist on the server: the work stream, its consumers, two buckets and the blobs.
+
+Every process makes sure of it when it connects; that is idempotent, and changed settings are
+applied to what is there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nats.js import api
+from nats.js.errors import APIError
+
+from toolrail.bus import subjects
+from toolrail.bus.connection import Connection
+
+KV_PREFIX: Final = "$KV"
+BLOB_PREFIX: Final = "$O"
+
+_DUPLICATE_WINDOW_S: Final = 120.0
+_MAX_WAITING_PULLS: Final = 8192
+_NAME_IN_USE: Final = 10058
+
+
+async def ensure(connection: Connection) -> None:
+    """Make all streams, or bring them up to the settings. Raises what nats-py raises."""
+    settings = connection.settings
+    await _ensure_stream(
+        connection,
+        api.StreamConfig(
+            name=subjects.WORK_STREAM,
+            subjects=[subjects.WORK_SUBJECTS],
+            retention=api.RetentionPolicy.WORK_QUEUE,
+            discard=api.DiscardPolicy.NEW,
+            max_msgs=settings.max_queue_jobs,
+            max_bytes=settings.max_queue_bytes,
+            max_age=settings.job_max_age_s,
+            duplicate_window=min(_DUPLICATE_WINDOW_S, settings.job_max_age_s),
+            num_replicas=settings.replicas,
+            storage=api.StorageType.FILE,
+            allow_msg_ttl=True,
+            allow_direct=True,
+        ),
+    )
+    for bucket in (subjects.MODELS_BUCKET, subjects.INSTANCES_BUCKET):
+        await _ensure_stream(connection, _bucket(bucket, settings.registration_ttl_s, connection))
+    await _ensure_stream(
+        connection,
+        api.StreamConfig(
+            name=f"OBJ_{subjects.BLOBS_BUCKET}",
+            subjects=[
+                f"{BLOB_PREFIX}.{subjects.BLOBS_BUCKET}.C.>",
+                f"{BLOB_PREFIX}.{subjects.BLOBS_BUCKET}.M.>",
+            ],
+            discard=api.DiscardPolicy.NEW,
+            num_replicas=settings.replicas,
+            storage=api.StorageType.FILE,
+            allow_rollup_hdrs=True,
+            allow_msg_ttl=True,
+            allow_direct=True,
+        ),
+    )
+
+
+async def ensure_consumer(connection: Connection, model: str) -> None:
+    """Make the durable consumer of one model's jobs. Raises what nats-py raises.
+
+    No bound on deliveries: the server would then keep the job and say nothing. The worker sees
+    `deliveries` and can answer for a job that kills its workers.
+    """
+    name = subjects.model_token(model)
+    config = api.ConsumerConfig(
+        durable_name=name,
+        filter_subject=subjects.work(model),
+        ack_policy=api.AckPolicy.EXPLICIT,
+        ack_wait=connection.settings.ack_wait_s,
+        max_ack_pending=-1,
+        max_waiting=_MAX_WAITING_PULLS,
+    )
+    try:
+        await connection.jetstream.add_consumer(subjects.WORK_STREAM, config)
+    except APIError as error:
+        if error.code != 404:
+            raise
+        await ensure(connection)  # the server came back without its state
+        await connection.jetstream.add_consumer(subjects.WORK_STREAM, config)
+
+
+def _bucket(bucket: str, ttl_s: float, connection: Connection) -> api.StreamConfig:
+    """A key-value bucket whose watchers are told of expired keys (by a marker, ADR-48 of NATS)."""
+    return api.StreamConfig(
+        name=f"KV_{bucket}",
+        subjects=[f"{KV_PREFIX}.{bucket}.>"],
+        max_msgs_per_subject=1,
+        max_age=ttl_s,
+        subject_delete_marker_ttl=max(1.0, ttl_s),
+        duplicate_window=min(_DUPLICATE_WINDOW_S, ttl_s),
+        discard=api.DiscardPolicy.NEW,
+        num_replicas=connection.settings.replicas,
+        storage=api.StorageType.FILE,  # a stream in memory does not outlive its server
+        allow_rollup_hdrs=True,
+        allow_msg_ttl=True,
+        allow_direct=True,
+        deny_delete=True,
+    )
+
+
+async def _ensure_stream(connection: Connection, config: api.StreamConfig) -> None:
+    try:
+        await connection.jetstream.add_stream(config)
+    except APIError as error:
+        if error.err_code != _NAME_IN_USE:
+            raise
+        await connection.jetstream.update_stream(config)
