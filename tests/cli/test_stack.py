@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,9 +58,14 @@ def test_gateways_share_the_supervisors_socket(listener: socket.socket) -> None:
         assert gateway.pass_fds == (listener.fileno(),)
 
 
-def test_nats_listens_where_the_services_look_for_it(listener: socket.socket) -> None:
-    line = " ".join(stacks.nats_program(stack(listener)).command("me"))
-    assert "--addr 127.0.0.1 --port 4333 --jetstream --store_dir store" in line
+def test_nats_listens_where_the_services_look_for_it(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    started = dataclasses.replace(stack(listener), data_directory=tmp_path / "store")
+    *_, config = stacks.nats_program(started).command("me")
+    written = Path(config).read_text(encoding="utf-8")
+    assert 'listen: "127.0.0.1:4333"' in written
+    assert f'store_dir: "{tmp_path / "store"}"' in written
 
 
 @pytest.mark.parametrize(

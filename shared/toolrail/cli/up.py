@@ -72,6 +72,7 @@ SAMPLE_REQUEST: Final = {
     "tool_choice": "required",
 }
 
+_NATS_INFORMATION: Final = " [INF] "
 _PREFIX_WIDTH: Final = max(map(len, stacks.SERVICES))
 
 
@@ -181,7 +182,7 @@ async def _run(options: argparse.Namespace, stack: stacks.Stack) -> int:
     patience = Patience()
     supervisor = Supervisor(
         say=_say,
-        log=_log,
+        log=_log_what_matters,
         changed=functools.partial(_write_status, options.status_file, base_url, stack.nats_url),
         # The services end before the grace does, so that none is killed while it drains.
         environment=stacks.environment(os.environ, drain_s=patience.grace_s * 0.8),
@@ -295,6 +296,12 @@ def _write_status(path: Path | None, base_url: str, nats_url: str, lives: Sequen
 
 def _say(line: str) -> None:
     _log("toolrail", line)
+
+
+def _log_what_matters(slot: str, line: str) -> None:
+    # The server tells its whole configuration at every start; its warnings and errors are enough.
+    if slot != "nats" or _NATS_INFORMATION not in line:
+        _log(slot, line)
 
 
 def _log(slot: str, line: str) -> None:
