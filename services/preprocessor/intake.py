@@ -1,0 +1,194 @@
+"""Taking requests from gateways, handing them to a postprocessor, and answering for both."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from typing import Final
+
+import anyio
+import msgspec
+
+from services.preprocessor.failures import bug_failed, caller_failed, fault_failed
+from services.preprocessor.metrics import PreprocessorMetrics
+from services.preprocessor.preparing import Prepared, Preparing
+from toolrail.bus import subjects
+from toolrail.bus.port import Bus
+from toolrail.errors import CallerError, DeadlineError, FaultError
+from toolrail.messages import (
+    Accepted,
+    Failed,
+    Output,
+    Prepare,
+    Reply,
+    Stream,
+    decode_prepare,
+    decode_reply,
+    encode,
+    encode_token_ids,
+)
+from toolrail.telemetry import Telemetry, semconv
+
+log: Final = logging.getLogger(__name__)
+
+_UNSUPPORTED: Final = "this API is not served yet: use /v1/chat/completions"
+
+
+class Intake:
+    """Answers `Prepare` messages."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        preparing: Preparing,
+        metrics: PreprocessorMetrics,
+        telemetry: Telemetry,
+        *,
+        hand_over_timeout_s: float,
+    ) -> None:
+        self._bus = bus
+        self._preparing = preparing
+        self._metrics = metrics
+        self._telemetry = telemetry
+        self._hand_over_timeout_s = hand_over_timeout_s
+
+    async def answer(self, payload: bytes) -> bytes:
+        """The encoded reply to an encoded `Prepare`: `Accepted` or `Failed`, always one of them."""
+        try:
+            prepare = decode_prepare(payload)
+        except FaultError as error:
+            return encode(fault_failed("", error))
+        reply = await self._reply(prepare)
+        if isinstance(reply, Failed):
+            self._metrics.requests.labels(reply.code).inc()
+        return encode(reply)
+
+    async def _reply(self, prepare: Prepare) -> Reply:
+        """The one boundary where exceptions become failures."""
+        try:
+            left_s = _seconds_left(prepare)
+            with anyio.move_on_after(left_s):
+                return await self._take(prepare)
+            raise DeadlineError("the deadline passed while the request was prepared")
+        except CallerError as error:
+            return caller_failed(prepare.request_id, error)
+        except FaultError as error:
+            log.warning(
+                "request not prepared",
+                extra={"request_id": prepare.request_id, "code": error.code},
+            )
+            return fault_failed(prepare.request_id, error)
+        except Exception:
+            log.exception("bug while preparing", extra={"request_id": prepare.request_id})
+            return bug_failed(prepare.request_id)
+
+    async def _take(self, prepare: Prepare) -> Reply:
+        if prepare.api != "chat":
+            raise CallerError(_UNSUPPORTED, code="unsupported_value", status=404)
+        prepared = await self._preparing.prepare(await self._body(prepare))
+        with self._metrics.stage("hand_over"):
+            return await self._hand_over(prepare, prepared)
+
+    async def _body(self, prepare: Prepare) -> bytes:
+        if prepare.body_blob is None:
+            return prepare.body
+        try:
+            return await self._bus.blobs.get(prepare.body_blob)
+        except KeyError as error:
+            raise FaultError("the request's body is gone") from error
+
+    async def _hand_over(self, prepare: Prepare, prepared: Prepared) -> Reply:
+        stream = _stream(prepare, prepared)
+        payload = encode(stream)
+        blob = None
+        if len(payload) > self._bus.max_payload_bytes:
+            blob = f"prompt.{prepare.request_id}"
+            await self._bus.blobs.put(blob, encode_token_ids(stream.prompt_token_ids))
+            stream = msgspec.structs.replace(stream, prompt_token_ids=(), prompt_blob=blob)
+            payload = encode(stream)
+        if len(payload) > self._bus.max_payload_bytes:
+            raise CallerError(
+                "The tools and formats of this request are too large for this deployment.",
+                param="tools",
+                code="string_above_max_length",
+            )
+        reply = decode_reply(
+            await self._bus.request(
+                subjects.STREAM,
+                payload,
+                timeout_s=min(self._hand_over_timeout_s, _seconds_left(prepare)),
+            )
+        )
+        if isinstance(reply, Failed):
+            if blob is not None:
+                await self._bus.blobs.delete(blob)
+            return reply
+        self._metrics.accepted(prepared.constraint.report)
+        self._telemetry.event("toolrail.prepared", _facts(prepared))
+        return _accepted(reply, stream, prepared)
+
+
+def _seconds_left(prepare: Prepare) -> float:
+    if not prepare.deadline_ms:
+        return float("inf")
+    left_s = prepare.deadline_ms / 1000 - time.time()
+    if left_s <= 0:
+        raise DeadlineError("the deadline of the request has passed")
+    return left_s
+
+
+def _facts(prepared: Prepared) -> dict[str, str | int]:
+    """What a trace may hold of a request: sizes, names and hashes."""
+    facts: dict[str, str | int] = {
+        "toolrail.held_by": prepared.constraint.report.held_by,
+        "toolrail.starts_in": prepared.constraint.parse.starts_in,
+        "toolrail.tools": len(prepared.request.tools),
+        semconv.GEN_AI_USAGE_INPUT_TOKENS: len(prepared.prompt_token_ids),
+    }
+    if tag := prepared.constraint.guidance.structural_tag:
+        facts["toolrail.tag_hash"] = hashlib.blake2b(tag.encode(), digest_size=8).hexdigest()
+        facts["toolrail.tag_bytes"] = len(tag)
+    return facts
+
+
+def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
+    request, constraint = prepared.request, prepared.constraint
+    wishes = request.wishes
+    return Stream(
+        request_id=prepare.request_id,
+        deadline_ms=prepare.deadline_ms,
+        model=prepared.model.card.name,
+        card=prepared.model.card_hash,
+        prompt_token_ids=prepared.prompt_token_ids,
+        prompt_tokens=len(prepared.prompt_token_ids),
+        num_choices=request.num_choices,
+        sampling=prepared.sampling,
+        guidance=constraint.guidance,
+        parse=constraint.parse,
+        output=Output(
+            stop=wishes.stop,
+            include_stop=wishes.include_stop,
+            top_logprobs=wishes.top_logprobs,
+            max_calls=constraint.max_calls,
+        ),
+        reply_subject=prepare.reply_subject,
+    )
+
+
+def _accepted(reply: Accepted, stream: Stream, prepared: Prepared) -> Accepted:
+    """The postprocessor's `Accepted`, with what the gateway must know of the request."""
+    request = prepared.request
+    report = prepared.constraint.report.to_json()
+    return msgspec.structs.replace(
+        reply,
+        model=stream.model,
+        prompt_tokens=stream.prompt_tokens,
+        num_choices=stream.num_choices,
+        stream=request.stream,
+        include_usage=request.include_usage,
+        parse=stream.parse,
+        prompt_token_ids=stream.prompt_token_ids,
+        prompt_blob=stream.prompt_blob,
+        enforcement=msgspec.json.encode(report).decode(),
+    )

@@ -1,0 +1,69 @@
+"""The service: prepares requests until told to stop, then finishes those it took."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import anyio
+
+from services.preprocessor.compile_check import CompileCheck
+from services.preprocessor.intake import Intake
+from services.preprocessor.metrics import CompileCollector, PreprocessorMetrics
+from services.preprocessor.models import Models
+from services.preprocessor.preparing import Preparing
+from toolrail.bus import subjects
+from toolrail.errors import FaultError
+from toolrail.service import Runtime
+from toolrail.settings import PreprocessorSettings
+
+log: Final = logging.getLogger(__name__)
+
+
+async def main(runtime: Runtime[PreprocessorSettings]) -> None:
+    """Serve until `runtime.stopping`, then drain."""
+    settings = runtime.settings
+    tags = CompileCheck(settings)
+    metrics = PreprocessorMetrics(runtime.metrics)
+    runtime.metrics.register(CompileCollector(tags.stats))
+    models = Models(runtime.directory, template_timeout_s=settings.template_timeout_s)
+    preparing = Preparing(runtime.directory, models, tags, metrics)
+    intake = Intake(
+        runtime.bus,
+        preparing,
+        metrics,
+        runtime.telemetry,
+        hand_over_timeout_s=settings.hand_over_timeout_s,
+    )
+    try:
+        await tags.start()
+        async with anyio.create_task_group() as tasks:
+            subscription = await runtime.bus.serve(
+                subjects.PREPARE,
+                subjects.PREPROCESSORS,
+                intake.answer,
+                max_in_flight=settings.max_in_flight,
+            )
+            tasks.start_soon(_keep_warm, runtime, models)
+            await runtime.announce()
+            await runtime.stopping.wait()
+            await subscription.stop(drain_s=settings.drain_s)
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await tags.stop()
+
+
+async def _keep_warm(runtime: Runtime[PreprocessorSettings], models: Models) -> None:
+    """Load what the announced models need before the first request asks. Runs until cancelled."""
+    failed: set[str] = set()
+    while True:
+        for card in runtime.directory.cards():
+            try:
+                await models.get(card)
+                failed.discard(card.name)
+            except FaultError as error:
+                if card.name not in failed:
+                    log.error("model unusable", extra={"model": card.name, "reason": str(error)})
+                failed.add(card.name)
+        await anyio.sleep(runtime.settings.heartbeat_s)

@@ -1,0 +1,129 @@
+"""What is needed of a served model, made once from its card: template, tokenizer, dialect."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from toolrail.chat_template import Budget, ChatTemplate
+from toolrail.directory import Directory
+from toolrail.errors import ConfigError, FaultError
+from toolrail.families import Dialect, dialect
+from toolrail.messages import ModelCard, encode
+from toolrail.openai.habits import Habits, habits
+from toolrail.openai.policy import Deployment
+from toolrail.tokens import Tokenizer
+
+log: Final = logging.getLogger(__name__)
+
+_MAX_MODELS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """A model as requests meet it.
+
+    Attributes:
+        card: what a worker announced.
+        card_hash: of its content.
+        template: its chat template.
+        habits: what the template can read.
+        tokenizer: its tokenizer.
+        max_token_bytes: length of its longest token.
+        dialect: what its output is made of.
+        deployment: what its worker's flags say of tools.
+    """
+
+    card: ModelCard
+    card_hash: str
+    template: ChatTemplate
+    habits: Habits
+    tokenizer: Tokenizer
+    max_token_bytes: int
+    dialect: Dialect
+    deployment: Deployment
+
+
+class Models:
+    """The served models, made when first asked for; the longest unused is forgotten first."""
+
+    def __init__(self, directory: Directory, *, template_timeout_s: float) -> None:
+        self._directory = directory
+        self._template_timeout_s = template_timeout_s
+        self._made: OrderedDict[bytes, ServedModel] = OrderedDict()
+        self._making = anyio.Lock()
+
+    async def get(self, card: ModelCard) -> ServedModel:
+        """The model of `card`. Seconds the first time, for the tokenizer.
+
+        Raises:
+            FaultError: its files are gone, or cannot be used.
+        """
+        key = encode(msgspec.structs.replace(card, worker=""))
+        if key not in self._made:
+            async with self._making:
+                if key not in self._made:
+                    self._made[key] = await self._make(card)
+                    while len(self._made) > _MAX_MODELS:
+                        self._made.popitem(last=False)
+        self._made.move_to_end(key)
+        return self._made[key]
+
+    async def _make(self, card: ModelCard) -> ServedModel:
+        try:
+            source = await self._directory.chat_template_source(card)
+            tokenizer = await self._directory.tokenizer(card)
+        except KeyError as error:
+            raise FaultError(f"a file of the model {card.name!r} is gone") from error
+        except ValueError as error:
+            raise FaultError(f"the tokenizer of {card.name!r} cannot be used: {error}") from error
+        longest = await anyio.to_thread.run_sync(_longest_token, tokenizer)
+        # Pinned to the engine's start, when its prefix cache was empty anyway.
+        date = datetime.fromtimestamp(card.created_s, UTC)
+        budget = Budget(card.context_length * longest, self._template_timeout_s)
+        try:
+            speaks = dialect(
+                card.tool_parser, card.reasoning_parser, parser_version=card.parser_version
+            )
+            template = ChatTemplate(
+                source,
+                bos_token=card.bos_token,
+                eos_token=card.eos_token,
+                date=date.replace(hour=0, minute=0, second=0),
+                budget=budget,
+            )
+        except ConfigError as error:
+            raise FaultError(f"the model {card.name!r} cannot be served: {error}") from error
+        reads = await anyio.to_thread.run_sync(habits, template, speaks.prompt)
+        return ServedModel(
+            card=card,
+            card_hash=hashlib.blake2b(encode(card), digest_size=8).hexdigest(),
+            template=template,
+            habits=reads,
+            tokenizer=tokenizer,
+            max_token_bytes=longest,
+            dialect=speaks,
+            deployment=_deployment(card, speaks),
+        )
+
+
+def _longest_token(tokenizer: Tokenizer) -> int:
+    return max(map(len, tokenizer.token_bytes()), default=1) or 1
+
+
+def _deployment(card: ModelCard, speaks: Dialect) -> Deployment:
+    family = speaks.family
+    return Deployment(
+        options=card.structural_tag,
+        exclude_tools_when_none=card.exclude_tools_when_tool_choice_none,
+        kept_tags=family.kept_tags if family else (),
+        turn_grammar=family.turn_grammar if family else False,
+    )
