@@ -12,6 +12,7 @@ from typing import Final
 
 import anyio
 
+from services.postprocessor.absences import Absences
 from services.postprocessor.clock import Clock
 from services.postprocessor.intake import Intake
 from services.postprocessor.metrics import PostprocessorMetrics
@@ -54,8 +55,8 @@ class Postprocessor:
         self._metrics = PostprocessorMetrics(runtime.metrics)
         self._watching = Watching(self._metrics, runtime.telemetry)
         self._intake = Intake(runtime, self._streams, self._watching, self._clock)
-        self._alive: set[str] = set()
-        self._dead: set[str] = set()
+        self._absent_workers = Absences()
+        self._absent_gateways = Absences()
         self._idle = anyio.Event()
         self._subscriptions: list[Subscription] = []
         self._served: Subscription | None = None
@@ -85,14 +86,28 @@ class Postprocessor:
             self.tick()
 
     def tick(self) -> None:
-        """Look once at every stream's clock and at the workers that are there."""
+        """Look once at every stream's clock and at the peers that are there."""
         now_s = self._clock.seconds()
         self._send(self._streams.expire(now_s, self._clock.unix_ms()))
-        alive = {known.instance for known in self._runtime.directory.instances("worker")}
-        self._dead = (self._dead | self._alive) - alive if len(self._streams) else set()
-        self._alive = alive
-        if self._dead:
-            self._send(self._streams.lose(self._dead, self._runtime.settings.heartbeat_s, now_s))
+        settings = self._runtime.settings
+        workers = self._absent(self._absent_workers, "worker", settings.heartbeat_s, now_s)
+        if workers:
+            self._send(self._streams.lose(workers, settings.heartbeat_s, now_s))
+        gateways = self._absent(
+            self._absent_gateways, "gateway", settings.registration_ttl_s, now_s
+        )
+        if gateways:
+            readers = {subjects.events(gateway) for gateway in gateways}
+            self._send(self._streams.orphan(readers, now_s))
+
+    def _absent(self, absences: Absences, service: str, seconds: float, now_s: float) -> set[str]:
+        """Instances of `service` that have been gone for `seconds`.
+
+        A while, because a registration may lapse, with the bus, while its process lives.
+        """
+        present = {known.instance for known in self._runtime.directory.instances(service)}
+        absences.update(present, now_s)
+        return absences.longer_than(seconds, now_s)
 
     async def drain(self) -> None:
         """Take nothing new, let streams end; those that do not in time fail as unavailable."""

@@ -110,6 +110,17 @@ class Streams:
         """
         return self._fail_where(lambda stream: stream.lose(dead_workers, silence_s, now_s), now_s)
 
+    def orphan(self, dead_readers: Collection[str], now_s: float) -> Batch:
+        """End the streams whose events go to `dead_readers`: nobody hears them."""
+        return self._fail_where(
+            lambda stream: (
+                stream.cancel(None, "the gateway died")
+                if stream.reply_subject in dead_readers
+                else None
+            ),
+            now_s,
+        )
+
     def abandon(self, now_s: float) -> Batch:
         """Fail everything: this process ends."""
         return self._fail_where(

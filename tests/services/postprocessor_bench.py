@@ -140,6 +140,10 @@ class FakeGateway:
             subject, lambda payload: self.frames.append(decode_event_frame(payload))
         )
 
+    async def register(self) -> None:
+        here = Instance(service="gateway", instance="gateway-1", pid=1)
+        await self.bus.instances.put("gateway.gateway-1", encode(here))
+
     async def hand_over(self, stream: Stream) -> Reply:
         reply = await self.bus.request(subjects.STREAM, encode(stream), timeout_s=5)
         return decode_reply(reply)

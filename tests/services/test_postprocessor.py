@@ -6,6 +6,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from services.postprocessor.absences import Absences
 from services.postprocessor.main import main
 from tests.services.postprocessing import ids
 from tests.services.postprocessor_bench import (
@@ -254,6 +255,35 @@ async def test_a_worker_that_is_back_in_the_directory_is_not_dead() -> None:
         b.time.pass_s(SETTINGS.heartbeat_s)
         b.postprocessor.tick()
         assert len(b.postprocessor) == 1
+
+
+async def test_streams_of_a_dead_gateway_free_their_slots() -> None:
+    async with bench() as b:
+        await b.gateway.register()
+        await b.opened(stream())
+        await until(lambda: b.runtime.directory.instances("gateway"))
+        b.postprocessor.tick()
+        await b.gateway.bus.instances.delete("gateway.gateway-1")
+        await until(lambda: not b.runtime.directory.instances("gateway"))
+        b.postprocessor.tick()
+        assert len(b.postprocessor) == 1
+        b.time.pass_s(SETTINGS.registration_ttl_s)
+        b.postprocessor.tick()
+        assert len(b.postprocessor) == 0
+        await until(lambda: b.worker.cancels)
+
+
+def test_absences_are_known_from_when_a_peer_went() -> None:
+    absences = Absences()
+    absences.update({"a", "b"}, 0)
+    absences.update({"b"}, 1)
+    assert absences.longer_than(2, 2) == set()
+    assert absences.longer_than(2, 3) == {"a"}
+    absences.update({"a", "b"}, 4)
+    assert absences.longer_than(0, 4) == set()
+    absences.update(set(), 5)
+    absences.update(set(), 10_000)
+    assert absences.longer_than(0, 10_000) == set()  # forgotten
 
 
 async def test_frames_of_runs_that_nobody_owns_are_counted_and_dropped() -> None:
