@@ -13,8 +13,10 @@ async def main(runtime: Runtime[PostprocessorSettings]) -> None:
     """Serve until `runtime.stopping`, then drain."""
     postprocessor = Postprocessor(runtime)
     async with anyio.create_task_group() as tasks:
+        await postprocessor.warm()
         await postprocessor.start()
         tasks.start_soon(postprocessor.watch)
+        tasks.start_soon(postprocessor.keep_warm)
         await runtime.announce()
         await runtime.stopping.wait()
         await postprocessor.drain()

@@ -21,7 +21,7 @@ from services.postprocessor.streams import Batch, Streams
 from services.postprocessor.watching import Watching
 from toolrail.bus import subjects
 from toolrail.bus.port import Subscription
-from toolrail.errors import DecodeError
+from toolrail.errors import DecodeError, FaultError
 from toolrail.messages import (
     SCHEMA_VERSION,
     EventDelta,
@@ -55,6 +55,7 @@ class Postprocessor:
         self._metrics = PostprocessorMetrics(runtime.metrics)
         self._watching = Watching(self._metrics, runtime.telemetry)
         self._intake = Intake(runtime, self._streams, self._watching, self._clock)
+        self._warmed: set[str] = set()
         self._absent_workers = Absences()
         self._absent_gateways = Absences()
         self._idle = anyio.Event()
@@ -80,10 +81,29 @@ class Postprocessor:
         )
 
     async def watch(self) -> None:
-        """Fail what has timed out or lost its worker, until cancelled."""
+        """Fail what has timed out or lost its peer, until cancelled."""
         while True:
             await anyio.sleep(_TICK_S)
             self.tick()
+
+    async def keep_warm(self) -> None:
+        """Load the tokenizers of new models before their first request, until cancelled."""
+        while True:
+            await self.warm()
+            await anyio.sleep(_TICK_S)
+
+    async def warm(self) -> None:
+        """Load the tokenizers of all announced models, once each: it takes up to seconds."""
+        for card in self._runtime.directory.cards():
+            if card.tokenizer in self._warmed:
+                continue
+            self._warmed.add(card.tokenizer)
+            try:
+                with anyio.fail_after(self._runtime.settings.hand_over_timeout_s):
+                    await self._runtime.directory.tokenizer(card)
+            except (KeyError, ValueError, TimeoutError, FaultError) as error:
+                # The first request for this model will try again, and say so.
+                log.warning("no tokenizer", extra={"model": card.name}, exc_info=error)
 
     def tick(self) -> None:
         """Look once at every stream's clock and at the peers that are there."""

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from services.postprocessor.absences import Absences
 from services.postprocessor.main import main
-from tests.services.postprocessing import ids
+from tests.services.postprocessing import ids, tokenizer_json
 from tests.services.postprocessor_bench import (
     MODEL,
     SETTINGS,
@@ -157,6 +157,21 @@ async def test_a_tokenizer_that_is_gone_is_unavailable() -> None:
     async with bench() as b:
         await b.worker.bus.blobs.delete("tokenizer-hash")
         assert (await refused(b, stream())).code == "unavailable"
+
+
+async def test_tokenizers_are_loaded_before_the_first_request() -> None:
+    async with bench() as b:
+        await b.postprocessor.warm()
+        await b.worker.bus.blobs.delete("tokenizer-hash")
+        assert isinstance(await b.gateway.hand_over(stream()), Accepted)
+
+
+async def test_a_model_without_a_tokenizer_does_not_keep_the_service_from_starting() -> None:
+    async with bench() as b:
+        await b.worker.bus.blobs.delete("tokenizer-hash")
+        await b.postprocessor.warm()
+        await b.worker.bus.blobs.put("tokenizer-hash", tokenizer_json().encode())
+        assert isinstance(await b.gateway.hand_over(stream()), Accepted)
 
 
 async def test_expired_work_is_not_begun() -> None:
