@@ -14,7 +14,7 @@ from toolrail.messages import ModelCard
 from toolrail.openai.sampling import context_exceeded
 
 _USUAL_BYTES_PER_TOKEN: Final = 6
-"""Prompts with more on average are rare; with less, encoding all costs little more than counting."""
+"""Few prompts have more on average; with less, encoding all costs little more than counting."""
 
 _SLICE_CHARS: Final = 32 << 10
 
