@@ -1,7 +1,8 @@
-"""A list that one can wait on: what a handler collected."""
+"""Ways to wait: for what a handler collects, and for what nobody announces."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import anyio
@@ -27,3 +28,10 @@ class Received(Generic[T]):
                 self._more = anyio.Event()
                 await self._more.wait()
         return self.items
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+    """Wait for what happens outside this process and tells nobody."""
+    with anyio.fail_after(timeout_s):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(0.01)
