@@ -32,7 +32,12 @@ class Subscription(Protocol):
 
 
 class WorkItem(Protocol):
-    """One delivery of a job; until `ack` it will be delivered again if its worker dies."""
+    """One delivery of a job; until `ack` it will be delivered again if its worker dies.
+
+    It may also be delivered again while its worker lives, to that worker or another: when nothing
+    is heard of it for the queue's wait (`in_progress` prevents that), and when a server crashes,
+    which may even forget how often it was delivered. Who runs jobs knows those it holds by name.
+    """
 
     @property
     def payload(self) -> bytes:
