@@ -111,19 +111,13 @@ class Models:
             tokenizer=tokenizer,
             max_token_bytes=longest,
             dialect=speaks,
-            deployment=_deployment(card, speaks),
+            deployment=Deployment.of(
+                speaks.family,
+                options=card.structural_tag,
+                exclude_tools_when_none=card.exclude_tools_when_tool_choice_none,
+            ),
         )
 
 
 def _longest_token(tokenizer: Tokenizer) -> int:
     return max(map(len, tokenizer.token_bytes()), default=1) or 1
-
-
-def _deployment(card: ModelCard, speaks: Dialect) -> Deployment:
-    family = speaks.family
-    return Deployment(
-        options=card.structural_tag,
-        exclude_tools_when_none=card.exclude_tools_when_tool_choice_none,
-        kept_tags=family.kept_tags if family else (),
-        turn_grammar=family.turn_grammar if family else False,
-    )

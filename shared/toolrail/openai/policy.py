@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from toolrail.families.family import Family
 from toolrail.openai.answers import GuidedAnswer, JsonAnswer
 from toolrail.openai.chat import ChatRequest
 from toolrail.openai.prompt import prompt_tools
@@ -35,6 +36,18 @@ class Deployment:
     exclude_tools_when_none: bool = True
     kept_tags: tuple[ToolChoice, ...] = ()
     turn_grammar: bool = False
+
+    @classmethod
+    def of(
+        cls, family: Family | None, *, options: TagOptions | None, exclude_tools_when_none: bool
+    ) -> Deployment:
+        """The deployment of models of `family` with these flags."""
+        return cls(
+            options=options,
+            exclude_tools_when_none=exclude_tools_when_none,
+            kept_tags=family.kept_tags if family else (),
+            turn_grammar=family.turn_grammar if family else False,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,56 @@
+"""`toolrail check`: is this request in order? The server's own parse and strict preflight.
+
+No model is looked up and nothing is compiled; `toolrail tag` shows what the grammar engine says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from toolrail.cli.rows import (
+    NO_ID,
+    UnreadableError,
+    error_object,
+    flags,
+    rows,
+    unreadable,
+    write,
+)
+from toolrail.errors import CallerError
+from toolrail.openai.chat import check_chat
+from toolrail.openai.refusals import refusal
+
+_DESCRIPTION = """Validates requests as the server does before it prepares them.
+
+Reads rows {"id", "api": "chat" | "responses", "request"} from standard input and answers each with
+{"id", "ok": true} or {"id", "ok": false, "status", "error": {"message", "type", "param", "code"}}.
+"""
+
+
+class _Row(msgspec.Struct, frozen=True):
+    request: msgspec.Raw
+    id: msgspec.Raw = NO_ID
+    api: str = "chat"
+
+
+def check(argv: Sequence[str]) -> int:
+    """The exit status: 0 unless the input cannot be read."""
+    flags("check", _DESCRIPTION, argv)
+    try:
+        for row in rows(_Row):
+            write(_answer(row))
+    except UnreadableError as error:
+        return unreadable("check", error)
+    return 0
+
+
+def _answer(row: _Row) -> dict[str, object]:
+    try:
+        if row.api != "chat":
+            raise refusal(f"The API '{row.api}' is not served yet.", param="api")
+        check_chat(bytes(row.request))
+    except CallerError as error:
+        return {"id": row.id, "ok": False, "status": error.status, "error": error_object(error)}
+    return {"id": row.id, "ok": True}
