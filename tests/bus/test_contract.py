@@ -98,10 +98,12 @@ async def test_a_stopped_subscription_hears_nothing_more(connect: Connect) -> No
 
 async def test_draining_a_subscription_handles_what_had_arrived(connect: Connect) -> None:
     sender, receiver = await connect(), await connect()
-    got = Received[bytes]()
+    got, witness = Received[bytes](), Received[bytes]()
     subscription = await receiver.subscribe("a", got.add)
+    await (await connect()).subscribe("a", witness.add)
     for number in range(50):
         await sender.publish("a", b"%d" % number)
+    await witness.wait(50)
     await subscription.stop(drain_s=5)
     assert len(got.items) == 50
 
