@@ -1,1 +1,141 @@
-"""The stand-alone reasoning parsers."""
+"""The stand-alone reasoning parsers, by name.
+
+Most are a pair of markers. Where output starts (inside reasoning or not) comes from the rendered
+prompt, never from the name. With a tool parser of the same model, one machine reads both; the
+records here give it the markers. Source of the list: formats index of the project, section
+*Reasoning parsers*, checked against each model's chat template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from toolrail.parsing import ParseSpec, StreamParser
+from toolrail.parsing.blocks import Block, Reading
+from toolrail.parsing.turn import Grammar, TurnParser
+from toolrail.reasoning.channels import BEAM, GPT_OSS, MUSE, ChannelParser
+from toolrail.reasoning.prefixed import PrefixedParser
+from toolrail.syntax import ReasoningMarkers
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningParser:
+    """A reasoning parser by name.
+
+    `markers`: for one that is a pair of markers. `machine`: for any other.
+    """
+
+    name: str
+    markers: ReasoningMarkers | None = None
+    machine: Callable[[ParseSpec], StreamParser] | None = None
+    aliases: tuple[str, ...] = ()
+
+    def parser(self, spec: ParseSpec) -> StreamParser:
+        """A parser of reasoning alone: tool markup is text."""
+        if self.machine is not None:
+            return self.machine(spec)
+        grammar = Grammar(openers=(), block=_no_block, reasoning=self.markers)
+        return TurnParser(grammar, spec)
+
+
+def _no_block(opener: str, reading: Reading) -> Block:
+    raise AssertionError("a grammar without openers opens no block")
+
+
+_THINK: Final = ReasoningMarkers("<think>", "</think>")
+_THINK_THEN_BLANK_LINE: Final = replace(_THINK, after="\n\n")
+_DSML_OPENERS: Final = (
+    "<｜DSML｜tool_calls>",
+    "<｜DSML｜function_calls>",
+    "<｜DSML｜invoke name=",
+)
+
+_PARSERS: Final = (
+    ReasoningParser("basic", _THINK),
+    ReasoningParser("qwen3", _THINK_THEN_BLANK_LINE),
+    ReasoningParser("glm45", replace(_THINK, after="\n")),
+    ReasoningParser("nemotron_deci", _THINK),
+    ReasoningParser("nemotron_nano", _THINK),
+    ReasoningParser("nemotron_v3", _THINK, aliases=("nemotron3",)),
+    ReasoningParser("deepseek_r1", _THINK_THEN_BLANK_LINE),
+    ReasoningParser("deepseek_v3", _THINK_THEN_BLANK_LINE),
+    ReasoningParser("deepseek_v3_1", _THINK),
+    ReasoningParser("deepseek_v3_2", _THINK),
+    ReasoningParser(
+        "deepseek_v4",
+        replace(_THINK, boundaries=_DSML_OPENERS),
+        aliases=("deepseek-v4", "deepseekv4"),
+    ),
+    ReasoningParser("deepseek_v41", _THINK),
+    ReasoningParser("step3", _THINK),
+    ReasoningParser(
+        "kimi_k25",
+        replace(_THINK, boundaries=("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")),
+    ),
+    ReasoningParser(
+        "minimax_m2",
+        replace(_THINK_THEN_BLANK_LINE, boundaries=("<minimax:tool_call>", "<invoke name=")),
+    ),
+    ReasoningParser(
+        "minimax_m3",
+        ReasoningMarkers("<mm:think>", "</mm:think>", unopened=True),
+        aliases=("minimax-m3",),
+    ),
+    ReasoningParser("minimax_append_think", machine=partial(PrefixedParser, "<think>")),
+    ReasoningParser("kimi", ReasoningMarkers("◁think▷", "◁/think▷", special=False)),
+    ReasoningParser(
+        "kimi_k3",
+        ReasoningMarkers(
+            "<|open|>think<|sep|>",
+            "<|close|>think<|sep|>",
+            boundaries=(
+                "<|open|>response<|sep|>",
+                "<|open|>tools<|sep|>",
+                "<|open|>call ",
+            ),
+        ),
+        aliases=("kimi-k3",),
+    ),
+    ReasoningParser(
+        "mistral", ReasoningMarkers("[THINK]", "[/THINK]", boundaries=("[TOOL_CALLS]",))
+    ),
+    ReasoningParser(
+        "granite",
+        ReasoningMarkers(
+            "Here is my thought process:",
+            "Here is my response:",
+            begins=("Here's my thought process:",),
+            ends=("Here's my response:",),
+            special=False,
+        ),
+    ),
+    ReasoningParser(
+        "gemma4",
+        ReasoningMarkers("<|channel>", "<channel|>", label="thought\n"),
+        aliases=("gemma-4",),
+    ),
+    ReasoningParser("gpt_oss", machine=partial(ChannelParser, GPT_OSS)),
+    ReasoningParser("beam", machine=partial(ChannelParser, BEAM)),
+    ReasoningParser("muse_glimmer", machine=partial(ChannelParser, MUSE), aliases=("muse",)),
+    ReasoningParser(
+        "muse_spark", machine=partial(ChannelParser, MUSE), aliases=("muse_spark_open",)
+    ),
+    ReasoningParser(
+        "inkling",
+        ReasoningMarkers(
+            "<|content_thinking|>",
+            "<|end_message|>",
+            ends=("<|content_model_end_sampling|>",),
+            strays=("<|message_model|>", "<|content_text|>"),
+            boundaries=("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>"),
+        ),
+    ),
+)
+
+PARSERS: Final = {
+    spelling: parser for parser in _PARSERS for spelling in (parser.name, *parser.aliases)
+}
+"""Every accepted spelling."""

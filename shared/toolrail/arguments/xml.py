@@ -1,0 +1,223 @@
+r"""Arguments written as one element per parameter, read into JSON text left to right.
+
+`<parameter=city>\nParis\n</parameter>`; a style record holds the spellings. Strings stream as they
+come when their type cannot change any more; other values wait for their closer. A marker inside a
+value is data: only the value's own closer ends it.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum, auto
+from typing import Final
+
+from toolrail.arguments.json_value import Read
+from toolrail.arguments.output import Output
+from toolrail.arguments.types import ParameterTypes, json_kind, json_string, json_text
+from toolrail.scan import Buffer, Markers
+from toolrail.syntax import XmlStyle
+
+_MAX_KEY: Final = 1_000
+"""Longest parameter header that is still taken for one."""
+_MAX_LOOKAHEAD: Final = 256
+"""Whitespace after a closer through which is looked for what must follow it."""
+
+
+class _At(Enum):
+    OPEN = auto()
+    KEY = auto()
+    VALUE_OPEN = auto()
+    FRAME = auto()
+    VALUE = auto()
+
+
+class XmlArguments:
+    """Reads the parameters of one call.
+
+    DONE: something else than a parameter comes next (whitespace before it consumed); then `close`
+    puts out the end of the JSON object. MORE at the end of the stream: a value was cut.
+    """
+
+    def __init__(self, style: XmlStyle, types: ParameterTypes, output: Output) -> None:
+        self._style: Final = style
+        self._types: Final = types
+        self._output: Final = output
+        self._key_end: Final = Markers([style.key_end])
+        self._ends: Final = _ends(style)
+        self._at = _At.OPEN
+        self._header: list[str] = []
+        self._count = 0
+        self._key = ""
+        self._wire: str | None = None  # what the type attribute said: "raw", "json" or nothing
+        self._value: list[str] = []
+        self._streams = False
+        self._doubtful: list[str] | None = None
+
+    def read(self, buffer: Buffer, *, final: bool = False) -> Read:
+        """Read on."""
+        steps = {
+            _At.OPEN: self._read_open,
+            _At.KEY: self._read_key,
+            _At.VALUE_OPEN: self._read_value_open,
+            _At.FRAME: self._read_frame,
+            _At.VALUE: self._read_value,
+        }
+        while True:
+            status = steps[self._at](buffer, final)
+            if status is not None:
+                return status
+
+    def close(self) -> None:
+        """Put out the end of the arguments object."""
+        self._output.arguments("}" if self._count else "{}")
+
+    def _read_open(self, buffer: Buffer, final: bool) -> Read | None:
+        buffer.skip_space()
+        opening = buffer.literal((self._style.open,), final=final)
+        if opening is None:
+            return Read.MORE
+        if not opening:
+            return Read.DONE
+        self._at = _At.KEY
+        self._header = []
+        return None
+
+    def _read_key(self, buffer: Buffer, final: bool) -> Read | None:
+        text, marker = buffer.until(self._key_end, final=final)
+        self._header.append(text)
+        if marker is None:
+            return Read.BAD if sum(map(len, self._header)) > _MAX_KEY else Read.MORE
+        buffer.take(len(marker))
+        self._key, self._wire = _split_header("".join(self._header), self._style)
+        self._at = _At.VALUE_OPEN if self._style.value_open else _At.FRAME
+        return None
+
+    def _read_value_open(self, buffer: Buffer, final: bool) -> Read | None:
+        opening = buffer.literal((self._style.value_open,), final=final)
+        if opening is None:
+            return Read.MORE
+        if not opening:
+            return Read.BAD
+        self._at = _At.FRAME
+        return None
+
+    def _read_frame(self, buffer: Buffer, final: bool) -> Read | None:
+        frame = self._style.frame
+        if frame:
+            ahead = buffer.peek(len(frame))
+            if ahead == frame:
+                buffer.take(len(frame))
+            elif frame.startswith(ahead) and not final:
+                return Read.MORE
+        self._value = []
+        self._doubtful = None
+        self._streams = self._wire == "raw" or (
+            self._wire is None and self._types.of(self._key).text_only
+        )
+        if self._streams:
+            self._put_key()
+            self._output.arguments('"')
+        self._at = _At.VALUE
+        return None
+
+    def _read_value(self, buffer: Buffer, final: bool) -> Read | None:
+        text, marker = buffer.until(self._ends)
+        self._add(text)
+        if marker is None:
+            return Read.MORE
+        end = marker.removeprefix(self._style.frame) if self._style.frame else marker
+        counts = self._counts(buffer, marker, end, final)
+        if counts is None:
+            return Read.MORE
+        if not counts:
+            if end == self._style.close and self._doubtful is None:
+                self._doubtful = []
+            self._add(buffer.take(len(marker)))
+            return None
+        buffer.take(len(marker) if end == self._style.close else len(marker) - len(end))
+        return self._end_value(own_closer=end == self._style.close)
+
+    def _counts(self, buffer: Buffer, marker: str, end: str, final: bool) -> bool | None:
+        """Whether `marker`, unread in the buffer, ends the value; None: what follows decides."""
+        own = end == self._style.close
+        follow = self._style.follow if own else self._style.missing_follow
+        if own and not follow:
+            return True
+        window = buffer.window
+        start = buffer.pos + len(marker)
+        at = start
+        while at < len(window) and window[at] in " \t\n\r":
+            at += 1
+        rest = window[at : at + max(map(len, follow), default=0)]
+        if rest.startswith(follow):
+            return True
+        if at - start > _MAX_LOOKAHEAD:
+            return own
+        if any(marker.startswith(rest) for marker in follow):
+            return True if final and not rest else (None if not final else False)
+        return False
+
+    def _add(self, text: str) -> None:
+        if not text:
+            return
+        if self._doubtful is not None:
+            self._doubtful.append(text)
+        elif self._streams:
+            self._output.arguments(_escaped(text))
+        else:
+            self._value.append(text)
+
+    def _end_value(self, *, own_closer: bool) -> Read | None:
+        if self._doubtful is not None and own_closer:
+            # What looked like the closer was data after all.
+            doubtful, self._doubtful = "".join(self._doubtful), None
+            self._add(doubtful)
+        self._at = _At.OPEN
+        if self._streams:
+            self._output.arguments('"')
+            return None
+        value = self._typed("".join(self._value))
+        if value is None:
+            return Read.BAD
+        self._put_key()
+        self._output.arguments(value)
+        return None
+
+    def _typed(self, raw: str) -> str | None:
+        attribute = self._style.attribute
+        if self._wire is None or attribute is None:
+            return json_text(raw, self._types.of(self._key), self._style.prefer)
+        if json_kind(raw) is not None:
+            return raw.strip(" \t\n\r")
+        return json_string(raw) if attribute.bad_json == "text" else None
+
+    def _put_key(self) -> None:
+        opening = ", " if self._count else "{"
+        self._count += 1
+        self._output.arguments(f"{opening}{json_string(self._key)}: ")
+
+
+def _ends(style: XmlStyle) -> Markers:
+    ends = (style.close, *style.missing_close)
+    return Markers([*ends, *(style.frame + end for end in ends if style.frame)])
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _split_header(header: str, style: XmlStyle) -> tuple[str, str | None]:
+    """Key and what the type attribute says ("raw", "json" or None) of a parameter's header."""
+    wire: str | None = None
+    attribute = style.attribute
+    if attribute is not None:
+        key, found, kind = header.partition(attribute.before)
+        kind = kind.removesuffix(attribute.after) if attribute.after else kind
+        if found and kind.strip() in (attribute.raw, attribute.json):
+            header = key
+            wire = "raw" if kind.strip() == attribute.raw else "json"
+    key = header.strip()
+    for quote in style.quotes:
+        if key.startswith(quote):
+            return key[1:].removesuffix(quote), wire
+    return key, wire

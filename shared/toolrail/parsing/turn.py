@@ -1,0 +1,342 @@
+"""The machine that owns a whole turn: reasoning, text and calls in one ordered list.
+
+Prose is searched for the family's markers; an opener hands over to a `Block`, which reads the tool
+markup and gives back. Chaining a reasoning parser and a tool parser instead would lose the order.
+What is quoted, what is recovered and what is dropped is decided here, once for all families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Literal, TypeAlias
+
+from toolrail.arguments.json_value import Read
+from toolrail.arguments.output import Output
+from toolrail.arguments.types import ToolTypes
+from toolrail.events import Event
+from toolrail.parsing import ParseSpec
+from toolrail.parsing.blocks import Block, Reading
+from toolrail.parsing.prose import Channel, Prose
+from toolrail.parsing.quotes import closing
+from toolrail.scan import Buffer, Markers
+from toolrail.syntax import ReasoningMarkers
+
+MarkerKind: TypeAlias = Literal["open", "begin", "end", "stray", "boundary"]
+
+_MAX_TRIALS: Final = 16
+"""Blocks of a turn that may be read twice (quoted ones, ones that broke off): bounds the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What the turn machine must know of a family.
+
+    Attributes:
+        reasoning: markers of the configured reasoning parser, or None.
+        openers: markers that begin tool markup.
+        strays: control strings that are eaten where they are not expected (closers).
+        block: the reader for an opener. `careful`: only what is certainly a call may begin.
+        resume: the reader that goes on after the closer at which a broken call ended, or None.
+        lead: framing eaten before an opener, all of it or nothing.
+        separator: framing eaten after tool markup, as much of it as is there.
+        prose_after_opener: as in `syntax.Syntax`.
+    """
+
+    openers: tuple[str, ...]
+    block: Callable[[str, Reading], Block]
+    reasoning: ReasoningMarkers | None = None
+    strays: tuple[str, ...] = ()
+    resume: Callable[[str, Reading], Block | None] | None = None
+    lead: str = ""
+    separator: str = ""
+    prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
+
+
+class _State(Enum):
+    PROSE = auto()
+    BLOCK = auto()
+    QUOTED_CALL = auto()  # a complete call after an open quote
+    QUOTED_MARKER = auto()  # no complete call after an open quote
+    GARBAGE = auto()  # a call broke off: up to the next closer or opener everything is its markup
+
+
+class TurnParser:
+    """Parses one choice of one request. See `parsing.StreamParser`."""
+
+    def __init__(self, grammar: Grammar, spec: ParseSpec) -> None:
+        self._grammar: Final = grammar
+        self._tools: Final = ToolTypes(spec.tools)
+        self._buffer: Final = Buffer()
+        self._output: Final = Output(mute_calls=spec.tool_choice == "none")
+        self._kinds: Final = marker_kinds(grammar, spec)
+        self._markers: Final[dict[Channel, Markers]] = {
+            "text": Markers([*self._kinds, *_with_lead(grammar)]),
+            "reasoning": Markers(reasoning_markers(grammar, self._kinds)),
+        }
+        self._prose: Final = Prose(
+            self._buffer, self._output, "reasoning" if spec.starts_in == "reasoning" else "text"
+        )
+        if waits(grammar, spec):
+            self._prose.wait()
+        self._state = _State.PROSE
+        self._block: Block | None = None
+        self._opener = ""
+        self._quote: str | None = None
+        self._calls_before = 0
+        self._trials = 0
+        self._cut = False
+
+    @property
+    def work(self) -> int:
+        """Characters looked at so far: the cost, for tests."""
+        return self._buffer.work
+
+    def feed(self, text: str) -> list[Event]:
+        """Events that `text` makes certain. Amortised O(len(text))."""
+        self._buffer.push(text)
+        while self._step(final=False):
+            pass
+        return self._output.drain()
+
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        """The rest. `cut`: a partial marker at the end is dropped, not shown."""
+        self._cut = cut
+        while self._step(final=True):
+            pass
+        self._prose.decide("text")
+        self._output.end(complete=False)
+        return self._output.drain()
+
+    def _step(self, *, final: bool) -> bool:
+        """One step; False when it needs more text."""
+        match self._state:
+            case _State.PROSE:
+                return self._read_prose(final)
+            case _State.BLOCK:
+                return self._read_block(final)
+            case _State.QUOTED_CALL:
+                return self._read_quoted_call(final)
+            case _State.QUOTED_MARKER:
+                return self._read_quoted_marker(final)
+            case _State.GARBAGE:
+                return self._read_garbage(final)
+
+    def _read_prose(self, final: bool) -> bool:
+        prose = self._prose
+        marker = prose.read(self._markers[prose.channel], final=final, cut=self._cut)
+        if marker is None:
+            return False
+        bare = marker if marker in self._kinds else marker.removeprefix(self._grammar.lead)
+        kind = self._kinds.get(bare, "boundary")
+        reasoning = self._grammar.reasoning
+        prose.decide("reasoning" if kind == "end" else "text")
+        inside = prose.channel == "text" or reasoning is None or reasoning.calls_inside
+        if kind == "open" and inside:
+            return self._open(marker, bare)
+        if kind == "open":
+            kind = "boundary"
+        strict = kind != "stray"
+        quote = prose.context.open_quote(strict=strict)
+        if quote is not None:
+            quotation = prose.quotation(marker, quote, strict=strict, final=final)
+            if quotation != "none":
+                return quotation == "taken"
+        if kind == "boundary":
+            prose.channel = "text"
+        else:
+            self._buffer.take(len(marker))
+        switch_channel(prose, kind, reasoning)
+        return True
+
+    # --- tool markup ---
+
+    def _open(self, marker: str, opener: str) -> bool:
+        quote = self._prose.context.open_quote() if self._trials < _MAX_TRIALS else None
+        self._buffer.take(len(marker) - len(opener))
+        self._opener = self._buffer.take(len(opener))
+        self._quote = quote if marker == opener else None  # a line break ends a quotation
+        self._start_block()
+        return True
+
+    def _start_block(self) -> None:
+        careful = self._prose.channel == "reasoning"
+        self._block = self._grammar.block(self._opener, Reading(self._output, self._tools, careful))
+        self._enter_block()
+        if careful or self._quote is not None:
+            self._output.hold()
+
+    def _enter_block(self) -> None:
+        self._buffer.keep()
+        self._calls_before = self._output.complete_calls
+        self._state = _State.BLOCK
+
+    def _read_block(self, final: bool) -> bool:
+        assert self._block is not None
+        status = self._block.read(self._buffer, final=final)
+        if status is Read.MORE and not final:
+            self._release_certain_call()
+            return False
+        if status is Read.MORE:
+            self._buffer.take(len(self._buffer))
+        complete = self._output.complete_calls > self._calls_before
+        if self._quote is not None:
+            self._state = _State.QUOTED_CALL if complete else _State.QUOTED_MARKER
+            if not complete:
+                self._output.discard()
+                self._buffer.rewind()
+                self._trials += 1
+            return True
+        self._end_block(status, complete)
+        return True
+
+    def _release_certain_call(self) -> None:
+        """In reasoning a call is believed once its tool is known or it is complete."""
+        output = self._output
+        if output.holding and self._quote is None:
+            known = output.in_call and output.name in self._tools
+            if known or output.complete_calls > self._calls_before:
+                output.release()
+
+    def _end_block(self, status: Read, complete: bool) -> None:
+        assert self._block is not None
+        if complete:
+            self._output.release()
+        if status is Read.BAD and not self._block.begun:
+            self._not_a_call()
+        elif status is Read.BAD:
+            self._call_broke_off()
+        else:
+            self._output.end(complete=False)
+            self._output.discard()
+            self._buffer.forget()
+            self._after_block()
+
+    def _after_block(self) -> None:
+        self._state = _State.PROSE
+        self._prose.context.reset()
+        if self._prose.channel == "text":
+            self._prose.skip(self._grammar.separator)
+
+    def _not_a_call(self) -> None:
+        self._output.discard()
+        self._buffer.rewind()
+        self._state = _State.PROSE
+        prose = self._grammar.prose_after_opener
+        if prose == "literal":
+            self._prose.put(self._opener)
+        elif prose == "dropped" and self._prose.channel == "text":
+            self._state = _State.GARBAGE
+
+    def _call_broke_off(self) -> None:
+        """Look for a good call that the broken one may have swallowed, else skip its rest."""
+        buffer, output = self._buffer, self._output
+        self._trials += 1
+        held = output.holding
+        output.discard()
+        output.end(complete=False)
+        swallowed = Markers(self._grammar.openers).search(buffer.kept)
+        self._prose.context.reset()
+        self._state = _State.PROSE
+        if self._trials > _MAX_TRIALS or (swallowed is None and not held):
+            buffer.forget()
+            self._state = _State.GARBAGE
+        else:
+            buffer.rewind(0 if held else swallowed[0] if swallowed else 0)
+
+    def _read_quoted_call(self, final: bool) -> bool:
+        """A complete call after an open quote: prose if the quotation closes after it."""
+        assert self._quote is not None
+        buffer, end = self._buffer, -1
+        if self._prose.context.open_quote(strict=True) == self._quote:
+            found = closing(buffer.window, buffer.pos, self._quote, strict=True, final=final)
+            if found is None:
+                return False
+            end = found
+        self._quote = None
+        if end < 0:
+            self._end_block(Read.DONE, complete=True)
+            return True
+        self._output.discard()
+        self._state = _State.PROSE
+        markup = self._opener + buffer.kept
+        buffer.forget()
+        self._prose.put(markup + buffer.take(end - buffer.pos))
+        return True
+
+    def _read_quoted_marker(self, final: bool) -> bool:
+        """An opener without a complete call after an open quote: prose if the quotation closes."""
+        assert self._quote is not None
+        buffer = self._buffer
+        end = closing(buffer.window, buffer.pos, self._quote, strict=False, final=final)
+        if end is None:
+            return False
+        self._quote = None
+        if end < 0:
+            self._start_block()
+            return True
+        self._state = _State.PROSE
+        self._prose.put(self._opener + buffer.take(end - buffer.pos))
+        return True
+
+    def _read_garbage(self, final: bool) -> bool:
+        """Drop what is left of a broken call, up to a closer (eaten) or an opener."""
+        buffer = self._buffer
+        _, marker = buffer.until(self._markers["reasoning"], final=final)
+        if marker is None:
+            return False
+        self._state = _State.PROSE
+        if self._kinds.get(marker) != "stray":
+            return True
+        buffer.take(len(marker))
+        self._after_block()
+        resume = self._grammar.resume
+        self._block = resume(marker, Reading(self._output, self._tools)) if resume else None
+        if self._block is not None:
+            self._enter_block()
+        return True
+
+
+def waits(grammar: Grammar, spec: ParseSpec) -> bool:
+    """Whether the first text may turn out to have been reasoning."""
+    reasoning = grammar.reasoning
+    return reasoning is not None and reasoning.unopened and spec.starts_in == "none"
+
+
+def switch_channel(prose: Prose, kind: MarkerKind, reasoning: ReasoningMarkers | None) -> None:
+    """What a marker that was eaten does to the prose around it."""
+    prose.context.reset()
+    if reasoning is None:
+        return
+    if kind == "begin":
+        prose.open_reasoning(reasoning)
+    elif kind == "end" and prose.channel == "reasoning":
+        prose.close_reasoning(reasoning)
+
+
+def marker_kinds(grammar: Grammar, spec: ParseSpec) -> dict[str, MarkerKind]:
+    """What each marker that may stand in prose is."""
+    kinds: dict[str, MarkerKind] = dict.fromkeys(grammar.strays, "stray")
+    kinds.update(dict.fromkeys(grammar.openers, "open"))
+    reasoning = grammar.reasoning
+    if reasoning is not None:
+        kinds.update(dict.fromkeys(reasoning.strays, "stray"))
+    if reasoning is not None and spec.starts_in != "response":
+        kinds.update(dict.fromkeys((reasoning.begin, *reasoning.begins), "begin"))
+        kinds.update(dict.fromkeys((reasoning.end, *reasoning.ends), "end"))
+    kinds.pop("", None)
+    return kinds
+
+
+def reasoning_markers(grammar: Grammar, kinds: Mapping[str, MarkerKind]) -> list[str]:
+    """The markers that matter inside reasoning."""
+    reasoning = grammar.reasoning
+    if reasoning is None or reasoning.calls_inside:
+        return [*kinds, *(reasoning.boundaries if reasoning else ())]
+    own = [m for m, kind in kinds.items() if kind in ("begin", "end")]
+    return [*own, *reasoning.strays, *reasoning.boundaries]
+
+
+def _with_lead(grammar: Grammar) -> list[str]:
+    return [grammar.lead + opener for opener in grammar.openers] if grammar.lead else []

@@ -1,0 +1,116 @@
+"""The canonical wire text of a turn: what a perfect model writes.
+
+Used by tests (round trip, tag accepts rendering), few-shot text and replay. It writes exactly the
+framing that the parser eats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from toolrail.arguments.types import json_string
+from toolrail.events import Call, Item, Reasoning, Text
+from toolrail.syntax import (
+    Args,
+    Index,
+    JsonStyle,
+    Lit,
+    Name,
+    Objects,
+    Part,
+    ReasoningMarkers,
+    Syntax,
+    XmlStyle,
+)
+
+
+def render_turn(
+    syntax: Syntax, items: Sequence[Item], reasoning: ReasoningMarkers | None = None
+) -> str:
+    """`items` as the family writes them; reasoning with its own opener. O(total text)."""
+    out: list[str] = []
+    before: Item | None = None
+    calls = 0
+    for at, item in enumerate(items):
+        following = items[at + 1] if at + 1 < len(items) else None
+        match item:
+            case Reasoning(text):
+                assert reasoning is not None, "the family writes no reasoning"
+                out += (_gap(syntax, before, item), reasoning.begin, text, reasoning.end)
+                if isinstance(following, (Text, Call)):
+                    out.append(reasoning.after)
+            case Text(text):
+                out += (_gap(syntax, before, item), text)
+            case Call():
+                out += (_gap(syntax, before, item), _call(syntax, item, calls))
+                calls += 1
+                out.append(_section_text(syntax, "end", before=item, after=following))
+        before = item
+    return "".join(out)
+
+
+def _gap(syntax: Syntax, before: Item | None, item: Item) -> str:
+    """What stands between two items, the section's opener included."""
+    opening = _section_text(syntax, "begin", before=before, after=item)
+    if isinstance(before, Call):
+        body = syntax.call[0]
+        if not isinstance(item, Call) or opening or not syntax.section:
+            return syntax.separator + opening
+        return body.separator if isinstance(body, Objects) else syntax.separator
+    return (syntax.lead if isinstance(before, Text) and isinstance(item, Call) else "") + opening
+
+
+def _section_text(syntax: Syntax, side: str, *, before: Item | None, after: Item | None) -> str:
+    """The section's opener before its first call, its closer after its last, or nothing."""
+    inner, outer = (after, before) if side == "begin" else (before, after)
+    body = syntax.call[0]
+    each = syntax.section is None or syntax.section.each
+    if not isinstance(inner, Call) or (isinstance(outer, Call) and not each):
+        return ""
+    begin, end = (syntax.section.begin, syntax.section.end) if syntax.section else ("", "")
+    array = isinstance(body, Objects) and body.array
+    return begin + "[" * array if side == "begin" else "]" * array + end
+
+
+def _call(syntax: Syntax, call: Call, number: int) -> str:
+    return "".join(_part(part, call, number) for part in syntax.call)
+
+
+def _part(part: Part, call: Call, number: int) -> str:
+    match part:
+        case Lit(text):
+            return text
+        case Name():
+            return call.name
+        case Index(start):
+            return str(start + number)
+        case Args(style):
+            return _arguments(style, call.arguments)
+        case Objects():
+            identity = f', "{part.id}": {json_string(call.id)}' if part.id and call.id else ""
+            return (
+                f'{{"{part.name}": {json_string(call.name)}, '
+                f'"{part.arguments[0]}": {call.arguments}{identity}}}'
+            )
+
+
+def _arguments(style: JsonStyle | XmlStyle, arguments: str) -> str:
+    if isinstance(style, JsonStyle):
+        return arguments
+    values = cast("Mapping[str, object]", json.loads(arguments))
+    return style.separator.join(_parameter(style, k, v) for k, v in values.items())
+
+
+def _parameter(style: XmlStyle, key: str, value: object) -> str:
+    quote = style.quotes[:1]
+    kind = ""
+    if style.attribute is not None:
+        wire = style.attribute.raw if isinstance(value, str) else style.attribute.json
+        kind = style.attribute.before + wire + style.attribute.after
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return (
+        f"{style.open}{quote}{key}{quote}{kind}{style.key_end}{style.value_open}"
+        f"{style.frame}{text}{style.frame}{style.close}"
+    )

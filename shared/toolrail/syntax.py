@@ -1,0 +1,207 @@
+"""The parts a family's record is made of: plain data that parser, tag and renderer all read.
+
+A call is written as a sequence of parts, perhaps inside a section. Write the canonical spelling;
+it is read tolerantly (whitespace runs, optional closers). Nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A control string. `special`: one vocabulary token that skip-special decoding would drop."""
+
+    text: str
+    special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMarkers:
+    """How reasoning is written. `after`: the separator that templates write after `end`.
+
+    Attributes:
+        begins, ends: further spellings, read but never written.
+        label: an optional word eaten right after `begin` (gemma4's `thought` line).
+        boundaries: tool openers that end open reasoning by themselves.
+        strays: further control strings that are eaten wherever they stand.
+        calls_inside: whether a well-formed call inside reasoning is a call. False: reasoning and
+            calls belong to different models, and only what a boundary ends is left.
+        unopened: whether a closer that nothing opened means that all before it was reasoning.
+            Text then waits until that is decided, unless the prompt decides it.
+        special: whether the markers are single vocabulary tokens.
+    """
+
+    begin: str
+    end: str
+    after: str = ""
+    begins: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    label: str = ""
+    boundaries: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+    calls_inside: bool = True
+    unopened: bool = False
+    special: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """Literal text. Read with any whitespace where it has some, and before each of its words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The function's name. `quotes`: quotes of these kinds around it are eaten when reading."""
+
+    quotes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The running number of the call in the turn, decimal, from `start`.
+
+    A family that writes one has wire ids: the header from `Name`'s prefix to here is the id.
+    """
+
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TypeAttribute:
+    """An attribute between key and value that says whether the value is raw text or JSON.
+
+    Written `before + (raw | json) + after`. `bad_json`: what a value announced as JSON that is
+    not becomes: the raw text as a string, or a malformed call.
+    """
+
+    before: str
+    raw: str
+    json: str
+    after: str
+    bad_json: Literal["text", "malformed"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class XmlStyle:
+    """Arguments as one element per parameter.
+
+    `open key key_end [attribute] value_open frame VALUE frame close`, joined by `separator`.
+
+    Attributes:
+        style: xgrammar's name of the style.
+        open: what precedes the key, `<parameter=`.
+        key_end: what ends the key (and, without `value_open`, the opening tag), `>`.
+        close: what ends a value, `</parameter>`.
+        value_open: a second opening tag between key and value (glm), or "".
+        frame: framing that the template writes around a value; one is eaten on each side.
+        separator: what the canonical text has between two parameters.
+        quotes: quotes that may surround the key (in the order tried); the first is written.
+        attribute: the type attribute on the wire; None: values are typed by the schema.
+        prefer: how a text that is both a string constant and a typed value is read.
+        follow: what must come (after whitespace) for a `close` to count; empty: any `close` does.
+        missing_close: closers of the call that may end a value whose own `close` is missing,
+        missing_follow: what must come after such a one for it to count (or the end of stream).
+    """
+
+    style: str
+    open: str
+    key_end: str
+    close: str
+    value_open: str = ""
+    frame: str = ""
+    separator: str = ""
+    quotes: str = ""
+    attribute: TypeAttribute | None = None
+    prefer: Literal["typed", "string"] = "typed"
+    follow: tuple[str, ...] = ()
+    missing_close: tuple[str, ...] = ()
+    missing_follow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonStyle:
+    """Arguments as one JSON object, verbatim."""
+
+    style: str = "json"
+
+
+ArgumentStyle: TypeAlias = JsonStyle | XmlStyle
+
+
+@dataclass(frozen=True, slots=True)
+class Args:
+    """The arguments, in a style."""
+
+    style: ArgumentStyle = JsonStyle()
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Calls as JSON objects with a name and arguments: the whole body of a section.
+
+    Written `{"name": NAME, "arguments": ARGUMENTS}`; read with keys in any order, aliases, other
+    keys ignored, one object or several, with or without the brackets of an array.
+
+    Attributes:
+        name: the key of the name.
+        arguments: keys of the arguments; the first is written.
+        id: the key of the wire id, or "".
+        array: whether the canonical text is an array.
+        separator: what stands between two objects.
+    """
+
+    name: str = "name"
+    arguments: tuple[str, ...] = ("arguments", "parameters")
+    id: str = ""
+    array: bool = False
+    separator: str = ", "
+
+
+Part: TypeAlias = Lit | Name | Index | Args | Objects
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What surrounds calls. `each`: one section a call when writing (any number when reading).
+
+    `begins` and `ends` are further spellings that are read but never written.
+    """
+
+    begin: str
+    end: str
+    each: bool = False
+    begins: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How a turn is written: everything the template machine, tag and renderer need.
+
+    Attributes:
+        call: the parts of one call; `Objects` alone when the calls are JSON objects.
+        section: what surrounds calls, or None.
+        separator: between calls (sections, when there is one a call). One is eaten after a call.
+        lead: what the template writes between text and the first call; eaten before a call.
+        closer_required: a call (section, for `Objects`) without its closer is no call.
+        bare: whether a call without its section is recovered.
+        prose_after_opener: what follows an opener without a call: `dropped` up to the closer,
+            `kept` (only the opener is eaten), or `literal` (the opener is prose too).
+        strays: further control strings that are eaten wherever they are not expected.
+        reserved: further strings that free text must not contain under a tag.
+    """
+
+    call: tuple[Part, ...]
+    section: Section | None = None
+    separator: str = ""
+    lead: str = ""
+    closer_required: bool = False
+    bare: bool = True
+    prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
+    strays: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
