@@ -1,7 +1,7 @@
 """The strongest tag that the engine takes: which schemas hold, which must be left free.
 
 The engine says only that it refuses a tag, so the schemas in it are tried one by one. A schema that
-it cannot express is left free unless it is strict; one that costs more than the budgets allow is
+it cannot express is left free unless it must hold; one that costs more than the budgets allow is
 the sender's to shrink.
 """
 
@@ -33,11 +33,13 @@ class Arguments:
     Attributes:
         tool: as the request declares it.
         schema: what the grammar holds them to, None: any object.
+        must_hold: the tool, or the deployment for all of them, allows no weakening.
         free_because: why they are left free, None: they are not.
     """
 
     tool: Tool
     schema: JsonSchema | None
+    must_hold: bool = False
     free_because: str | None = None
 
     @property
@@ -52,7 +54,7 @@ class Arguments:
 
     def freed(self, reason: str) -> Arguments:
         """The same tool, any arguments."""
-        return Arguments(self.tool, None, reason)
+        return Arguments(self.tool, None, free_because=reason)
 
 
 def replace_schema(tool: Tool, schema: JsonSchema | None) -> Tool:
@@ -70,8 +72,9 @@ def arguments_of(tools: Sequence[Tool], options: TagOptions, style: str) -> tupl
 
 def _arguments(tool: Tool, options: TagOptions, style: str) -> Arguments:
     if tool.strict is False and options.schema == "auto":
-        return Arguments(tool, None, "strict is false")
-    return Arguments(tool, tool.parameters)
+        return Arguments(tool, None, free_because="strict is false")
+    must_hold = tool.strict is True or options.schema == "strict"
+    return Arguments(tool, tool.parameters, must_hold)
 
 
 def compilable(
@@ -92,7 +95,7 @@ def compilable(
         Tags to be checked.
 
     Raises:
-        CallerError: a strict schema cannot be held, or one costs too much.
+        CallerError: a schema that must hold cannot, or one costs too much.
     """
     tag = tag_of([entry.held for entry in wanted])
     if tag is None:
@@ -107,7 +110,7 @@ def compilable(
         if verdict is None:
             return tag, held
     # No schema is at fault by itself: all of them together are.
-    if any(entry.tool.strict for entry in held):
+    if any(entry.must_hold for entry in held):
         raise blamed(verdict, "tools", "the tools together")
     reason = f"the tools together: {verdict.message}"
     held = tuple(entry if entry.free_because else entry.freed(reason) for entry in held)
@@ -125,7 +128,7 @@ def _each_tried(
         verdict = None if tag is None else (yield tag)
         if verdict is None:
             tried.append(entry)
-        elif entry.tool.strict or verdict.code == TOO_EXPENSIVE:
+        elif entry.must_hold or verdict.code == TOO_EXPENSIVE:
             raise blamed(verdict, params[entry.tool.name], f"function '{entry.tool.name}'")
         else:
             tried.append(entry.freed(verdict.message))
