@@ -11,7 +11,7 @@ a failed span has the type of its exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -26,6 +26,8 @@ from toolrail.telemetry import semconv
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+
+    from toolrail.telemetry.export import CountedExporter
 
 Kind: TypeAlias = Literal["internal", "server", "client", "producer", "consumer"]
 Attributes: TypeAlias = Mapping[str, str | bool | int | float | Sequence[str]]
@@ -79,19 +81,19 @@ class Telemetry:
     """
 
     def __init__(
-        self, provider: TracerProvider | None = None, dropped: Callable[[], int] = lambda: 0
+        self, provider: TracerProvider | None = None, exporter: CountedExporter | None = None
     ) -> None:
         """Telemetry over `provider`; without one it is off. See `exporting`."""
         self._provider = provider
         self._tracer = provider.get_tracer("toolrail") if provider is not None else None
         self._off: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
-        self._dropped = dropped
+        self._exporter = exporter
         self.enabled = provider is not None
 
     @property
     def dropped_spans(self) -> int:
         """Spans lost so far: the queue was full, or the receiver away."""
-        return self._dropped()
+        return self._exporter.lost if self._exporter is not None else 0
 
     def span(
         self, name: str, *, kind: Kind = "internal", attributes: Attributes | None = None
@@ -134,10 +136,13 @@ class Telemetry:
         return attached(trace_headers)
 
     async def close(self, timeout_s: float = _FLUSH_TIMEOUT_S) -> None:
-        """Send what is queued, for at most `timeout_s`."""
-        if self._provider is not None:
-            with anyio.move_on_after(timeout_s):
-                await anyio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
+        """Send what is queued, for at most `timeout_s`; the rest is lost."""
+        if self._provider is None:
+            return
+        with anyio.move_on_after(timeout_s) as scope:
+            await anyio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
+        if scope.cancelled_caught and self._exporter is not None:
+            self._exporter.give_up()
 
     @contextmanager
     def _recorded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
@@ -23,11 +23,8 @@ _EXPORT_TIMEOUT_S: Final = 5.0
 
 def provider(
     service: str, instance: str, otlp_endpoint: str, sample_ratio: float
-) -> tuple[TracerProvider, Callable[[], int]]:
-    """A provider (never the global one) that sends to `<otlp_endpoint>/v1/traces`.
-
-    With it comes the count of spans that were lost.
-    """
+) -> tuple[TracerProvider, CountedExporter]:
+    """A provider (never the global one) that sends to `<otlp_endpoint>/v1/traces`, and its exit."""
     resource = Resource.create(
         {
             semconv.SERVICE_NAMESPACE: "toolrail",
@@ -36,58 +33,74 @@ def provider(
             semconv.SERVICE_VERSION: version("toolrail"),
         }
     )
-    exporter = OTLPSpanExporter(
-        endpoint=f"{otlp_endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_TIMEOUT_S
+    exporter = CountedExporter(
+        OTLPSpanExporter(
+            endpoint=f"{otlp_endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_TIMEOUT_S
+        )
     )
     made = TracerProvider(
         resource=resource,
         sampler=ParentBased(TraceIdRatioBased(sample_ratio)),
         shutdown_on_exit=False,  # `Telemetry.close` does it, with a deadline
     )
-    losses = _Losses()
-    made.add_span_processor(_Bounded(exporter, losses))
-    return made, losses.count
+    made.add_span_processor(_Bounded(exporter))
+    return made, exporter
 
 
-class _Losses:
-    """Spans that wait in the queue, and those that were lost. Used from two threads."""
+class CountedExporter(SpanExporter):
+    """An exporter that knows what waits for it and what was lost. Used from two threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
         self._lock = threading.Lock()
         self._queued = 0
         self._lost = 0
+        self._given_up = False
 
-    def count(self) -> int:
+    @property
+    def lost(self) -> int:
+        """Spans that were refused or could not be sent."""
         return self._lost
 
-    def queue_one(self) -> bool:
-        """Whether there was room for one more; otherwise it is lost."""
+    def accept(self) -> bool:
+        """Whether there is room for one more span; otherwise it is lost."""
         with self._lock:
             room = self._queued < _MAX_QUEUE
             self._queued += room
             self._lost += not room
             return room
 
-    def take(self, count: int) -> None:
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send a batch; it blocks the exporting thread until the receiver has it or time is up."""
         with self._lock:
-            self._queued -= count
+            self._queued -= len(spans)
+        result = SpanExportResult.FAILURE if self._given_up else self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            with self._lock:
+                self._lost += len(spans)
+        return result
 
-    def lose(self, count: int) -> None:
-        with self._lock:
-            self._lost += count
+    def give_up(self) -> None:
+        """Lose what is left, so that a shutdown which waits for it ends."""
+        self._given_up = True
+        self._exporter.shutdown()
+
+    def shutdown(self) -> None:
+        """Close the connection to the receiver."""
+        self._exporter.shutdown()
 
 
 class _Bounded(SpanProcessor):
-    """A BatchSpanProcessor that knows what it lost.
+    """A BatchSpanProcessor with a queue whose losses are known.
 
     The SDK's own drops the oldest span of a full queue, with a log line a span; this one refuses
-    the newest before it gets there, and counts.
+    the newest before it gets there.
     """
 
-    def __init__(self, exporter: SpanExporter, losses: _Losses) -> None:
-        self._losses = losses
+    def __init__(self, exporter: CountedExporter) -> None:
+        self._exporter = exporter
         self._batches = BatchSpanProcessor(
-            _Counted(exporter, losses),
+            exporter,
             max_queue_size=_MAX_QUEUE,
             max_export_batch_size=_MAX_BATCH,
             schedule_delay_millis=_BATCH_DELAY_MS,
@@ -98,7 +111,7 @@ class _Bounded(SpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         sampled = span.context is not None and span.context.trace_flags.sampled
-        if sampled and self._losses.queue_one():
+        if sampled and self._exporter.accept():
             self._batches.on_end(span)
 
     def shutdown(self) -> None:
@@ -106,21 +119,3 @@ class _Bounded(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return self._batches.force_flush(timeout_millis)
-
-
-class _Counted(SpanExporter):
-    """An exporter whose failures are counted."""
-
-    def __init__(self, exporter: SpanExporter, losses: _Losses) -> None:
-        self._exporter = exporter
-        self._losses = losses
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._losses.take(len(spans))
-        result = self._exporter.export(spans)
-        if result is not SpanExportResult.SUCCESS:
-            self._losses.lose(len(spans))
-        return result
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
