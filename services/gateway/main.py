@@ -54,8 +54,11 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
 
 
 async def _serve(server: Server, listener: socket.socket, served: anyio.Event) -> None:
-    await server.serve([listener])
-    served.set()
+    try:
+        await server.serve([listener])
+        served.set()
+    finally:
+        server.cut()
 
 
 async def _fail_what_the_dead_owe(gateway: Gateway) -> None:

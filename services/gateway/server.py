@@ -18,6 +18,8 @@ from toolrail.errors import CallerError, ConfigError
 from toolrail.settings import GatewaySettings
 
 _BACKLOG: Final = 2048
+_LINGER_S: Final = 2.0
+"""How long a client may take to notice that its connection is over."""
 
 
 def listen(settings: GatewaySettings) -> socket.socket:
@@ -59,6 +61,18 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
 
+    def cut(self) -> None:
+        """Close every socket at once; nothing is left to do after an orderly end.
+
+        uvicorn leaves them open when it is cancelled, and an open server keeps the loop alive.
+        """
+        for server in getattr(self, "servers", ()):
+            server.close()
+        for connection in list(self.server_state.connections):
+            cast(_Connection, connection).transport.abort()
+        for task in list(self.server_state.tasks):
+            task.cancel()
+
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """Capture none."""
@@ -85,6 +99,7 @@ class _Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._in_head = True
+        self._over = False
         self._told_bytes = 0
         self._raw_bytes = 0
         self._refused: CallerError | None = None
@@ -96,9 +111,11 @@ class _Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
         began_in_head = self._in_head
         super().data_received(data)
-        if began_in_head and self._in_head and not self.transport.is_closing():
+        if began_in_head and self._in_head and not self._over:
             # An unfinished header line is not told by `on_header` yet.
             self._raw_bytes += len(data)
             if self._raw_bytes > self.max_header_bytes:
@@ -128,7 +145,7 @@ class _Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that never became one, unless it is too late for an answer."""
-        if self.transport.is_closing():
+        if self._over or self.transport.is_closing():
             return
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()  # a broken body or trailer: its request is being answered
@@ -140,7 +157,11 @@ class _Connection(HttpToolsProtocol):
             % len(body)
         )
         self.transport.write(STATUS_LINE[error.status] + head + body)
-        self.transport.close()
+        # Not `close`: over unread bytes it is a reset, and the answer is lost with it.
+        self.transport.write_eof()
+        self._over = True
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(_LINGER_S, self.transport.abort)
 
     def _count(self, size: int) -> None:
         self._told_bytes += size

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from services.gateway.chunks import KEEP_ALIVE
+from services.gateway.peers import DeadPeers
 from tests.services.gateway_double import (
     MODEL,
     POSTPROCESSOR,
@@ -582,3 +583,26 @@ async def test_bodies_too_large_together_get_429() -> None:
         third = s.visit(body=b"x" * 80)
         await s.peers.finish(await s.peers.request(2))
         assert (await third.end()).status == 200
+
+
+# What the bus may bring.
+
+
+async def test_a_frame_that_cannot_be_read_is_counted_and_harms_nobody() -> None:
+    async with stack() as s:
+        answer = s.visit()
+        rid = await s.peers.request()
+        await s.peers.bus.publish(subjects.events("gw"), b"\xc1 not a frame")
+        await s.peers.finish(rid, *text("a"))
+        assert (await answer.end()).events[-1] == "[DONE]"
+        assert s.metric("toolrail_undecodable_frames_total") == 1
+
+
+def test_a_peer_is_dead_when_it_is_missing_for_a_while() -> None:
+    dead = DeadPeers(grace_s=5)
+    assert dead.update({"a", "b"}, {"a"}, now=0) == set()
+    assert dead.update({"a", "b"}, {"a"}, now=4) == set()
+    assert dead.update({"a", "b"}, {"a"}, now=5) == {"b"}
+    assert dead.update({"a", "b"}, {"a", "b"}, now=6) == set()  # it is back
+    assert dead.update({"a", "b"}, {"a"}, now=7) == set()
+    assert dead.update({"a"}, {"a"}, now=20) == set()
