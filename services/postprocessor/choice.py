@@ -78,19 +78,6 @@ class Step:
     markers_in_text: int = 0
 
 
-class PlainText:
-    """The parser of a model without one: all output is text."""
-
-    def feed(self, text: str) -> list[Event]:
-        """`text`, as it is."""
-        return [TextDelta(text)] if text else []
-
-    def finish(self, *, cut: bool = False) -> list[Event]:
-        """Nothing was held back."""
-        del cut
-        return []
-
-
 class Choice:
     """The state of one choice.
 

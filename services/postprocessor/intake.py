@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from services.postprocessor.choice import Choice, PlainText, Plan
+from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.clock import Clock
 from services.postprocessor.failures import failure
 from services.postprocessor.stop import StopStrings
@@ -34,7 +34,6 @@ from toolrail.messages import (
     decode_stream,
     encode,
 )
-from toolrail.parsing import StreamParser
 from toolrail.service import Runtime
 from toolrail.settings import PostprocessorSettings
 from toolrail.tokens import Tokenizer
@@ -204,20 +203,12 @@ def made(stream: Stream, card: ModelCard, tokenizer: Tokenizer) -> tuple[str, li
         ConfigError: no parser goes by a name in the spec, or the two names do not fit together.
     """
     spec = stream.parse
-    markers: Sequence[str] = ()
-    family = "none"
-    parsers: list[StreamParser]
-    if spec.tool_parser is None and spec.reasoning_parser is None:
-        parsers = [PlainText() for _ in range(stream.num_choices)]
-    else:
-        dialect = families.dialect(
-            spec.tool_parser, spec.reasoning_parser, parser_version=card.parser_version
-        )
-        parsers = [dialect.parser(spec) for _ in range(stream.num_choices)]
-        markers = [marker.text for marker in dialect.markers]
-        family = spec.tool_parser or "reasoning only"
-    plan = _plan(stream, card, tokenizer, markers)
-    return family, [Choice(plan, parser) for parser in parsers]
+    dialect = families.dialect(
+        spec.tool_parser, spec.reasoning_parser, parser_version=card.parser_version
+    )
+    plan = _plan(stream, card, tokenizer, [marker.text for marker in dialect.markers])
+    family = dialect.family.name if dialect.family is not None else "none"
+    return family, [Choice(plan, dialect.parser(spec)) for _ in range(stream.num_choices)]
 
 
 def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequence[str]) -> Plan:

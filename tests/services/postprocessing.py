@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from services.postprocessor.choice import Choice, PlainText, Plan
+from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.stop import StopStrings
 from toolrail.events import (
     ArgumentsDelta,
@@ -18,10 +18,12 @@ from toolrail.events import (
     TextDelta,
 )
 from toolrail.messages import Output, TokenDelta
-from toolrail.parsing import StreamParser
+from toolrail.parsing import ParseSpec, StreamParser
+from toolrail.reasoning.prefixed import PlainParser
 from toolrail.tokens import Tokenizer
 
 EOS = "<|im_end|>"
+TOOL_TAGS = ("<tool_call>", "</tool_call>")
 
 
 def tokenizer_json() -> str:
@@ -32,7 +34,7 @@ def tokenizer_json() -> str:
     )
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens([EOS, "<s>", "<call>", "</call>"])
+    inner.add_special_tokens([EOS, *TOOL_TAGS, "<s>"])
     return inner.to_str()
 
 
@@ -114,7 +116,7 @@ def choice(
 
 
 def plain_choice(output: Output | None = None) -> Choice:
-    return Choice(plan(output, reasons=False), PlainText())
+    return Choice(plan(output, reasons=False), PlainParser(ParseSpec()))
 
 
 def delta(

@@ -14,6 +14,7 @@ from services.postprocessor.leaks import LeakWatch
 from tests.services.postprocessing import (
     EOS,
     TOKENIZER,
+    TOOL_TAGS,
     ToyParser,
     choice,
     delta,
@@ -84,8 +85,8 @@ def test_a_stop_token_that_is_text_is_not_shown_either() -> None:
 
 
 def test_special_tokens_show_only_as_markers() -> None:
-    made = Choice(plan(keep=("<call>", "</call>")), ToyParser())
-    assert made.feed(delta("a<s><call>b")).events == [TextDelta("a<call>b")]
+    made = Choice(plan(keep=TOOL_TAGS), ToyParser())
+    assert made.feed(delta("a<s><tool_call>b")).events == [TextDelta("a<tool_call>b")]
 
 
 def test_half_a_character_at_the_length_limit_becomes_a_replacement() -> None:
