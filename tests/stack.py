@@ -75,6 +75,13 @@ class Stack:
             assert time.monotonic() < deadline, f"no {part!r} after {timeout_s} s:\n{self.tail()}"
             time.sleep(0.02)
 
+    def wait_for_process(self, service: str, timeout_s: float = START_S) -> None:
+        """Until the status file lists one of this service."""
+        deadline = time.monotonic() + timeout_s
+        while not (self.status_file.exists() and self.pids(service)):
+            assert time.monotonic() < deadline, f"no {service} after {timeout_s} s:\n{self.tail()}"
+            time.sleep(0.02)
+
     def tail(self) -> str:
         return "\n".join(self.log)
 

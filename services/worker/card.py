@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from pathlib import Path
 
 from services.worker.engine import Engine
 from services.worker.model_files import ModelFiles
 from toolrail.bus.port import Bus
 from toolrail.messages import ModelCard
-from toolrail.settings import DEMO_MODELS, WorkerSettings, parse_structural_tag
-
-
-def served_name(settings: WorkerSettings) -> str:
-    """The name clients use for the model."""
-    if settings.served_model_name:
-        return settings.served_model_name
-    if settings.model in DEMO_MODELS:
-        return settings.model
-    return Path(settings.model).expanduser().resolve().name
+from toolrail.settings import WorkerSettings, parse_structural_tag, served_name
 
 
 async def make(

@@ -14,7 +14,7 @@ from services.worker.engines import make_engine
 from services.worker.metrics import EngineSeries, WorkerMetrics
 from services.worker.runner import Runner
 from toolrail.service import Runtime
-from toolrail.settings import DEMO_MODELS, WorkerSettings, model_directory
+from toolrail.settings import DEMO_MODELS, WorkerSettings, model_directory, served_name
 
 log: Final = logging.getLogger("toolrail.worker")
 
@@ -49,7 +49,7 @@ async def serve(
         if runtime.stopping.is_set():
             return
         runtime.metrics.register(EngineSeries())
-        name = card.served_name(settings)
+        name = served_name(settings)
         runner = Runner(runtime, engine, name, WorkerMetrics(runtime.metrics))
         await runtime.announce(
             card=await card.make(runtime.bus, settings, files, engine, runtime.instance)

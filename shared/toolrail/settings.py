@@ -204,3 +204,12 @@ class WorkerSettings(CommonSettings):
     obey_tag: bool = False
     scripted_step_ms: float = 0.0
     scripted_seed: int = 0
+
+
+def served_name(settings: WorkerSettings) -> str:
+    """The name clients use for the model of a worker with these settings."""
+    if settings.served_model_name:
+        return settings.served_model_name
+    if settings.model in DEMO_MODELS:
+        return settings.model
+    return Path(settings.model).expanduser().resolve().name

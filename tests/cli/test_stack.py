@@ -23,6 +23,7 @@ def stack(listener: socket.socket, **replicas: int) -> stacks.Stack:
         nats_url="nats://127.0.0.1:4333",
         data_directory=Path("store"),
         listener=listener,
+        model="demo",
         replicas=dict.fromkeys(stacks.SERVICES, 1) | replicas,
         common_flags=["--log-level", "DEBUG"],
         worker_flags=["--engine", "scripted"],

@@ -26,6 +26,7 @@ SCRIPT: Final[list[dict[str, Any]]] = [
         "match": "Call twice",
         "text": f"{hermes('look', {'at': 'a'})}\n{hermes('look', {'at': 'b'})}",
     },
-    {"match": "Break down", "text": "Not a word of this is seen", "finish": "error"},
+    {"match": "Break down at once", "token_ids": [], "finish": "error"},
+    {"match": "Break down midway", "text": "So far, so good", "finish": "error"},
     {"match": "Count slowly", "text": "1 2 3 4 5 6 7 8 9 " * 40, "chunk_tokens": 1, "delay_ms": 20},
 ]

@@ -54,7 +54,7 @@ def stream(client: httpx.Client, request: dict[str, Any]) -> Turn:
 
 
 def chunks(client: httpx.Client, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every event's object up to `[DONE]`, which must come last."""
+    """Every event's object; the last is followed by `[DONE]`, or tells of an error."""
     done = False
     with client.stream("POST", "/v1/chat/completions", json=request) as response:
         assert response.status_code == 200, response.read()
@@ -63,11 +63,13 @@ def chunks(client: httpx.Client, request: dict[str, Any]) -> Iterator[dict[str, 
             if not line.startswith("data: "):
                 assert not line or line.startswith(":"), line
                 continue
-            assert not done, "an event after [DONE]"
+            assert not done, f"after the end: {line}"
             if line == "data: [DONE]":
                 done = True
             else:
-                yield json.loads(line.removeprefix("data: "))
+                chunk = json.loads(line.removeprefix("data: "))
+                done = "error" in chunk
+                yield chunk
     assert done
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from tests.e2e.script import LONG_TEXT
 from tests.e2e.sse import Turn, chunks, stream
-from tests.e2e.tools import SCHEMAS, all_tools, ask, tool
+from tests.e2e.tools import SCHEMAS, all_tools, ask, closed, tool
 
 MARKERS = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<|im_")
-AT = tool("look", {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]})
-WRITE = tool("write", {"type": "object", "properties": {"text": {"type": "string"}}}, strict=None)
+AT = tool("look", closed(at={"type": "string"}))
+WRITE = tool("write", closed(text={"type": "string"}))
 
 
 def is_valid(name: str, arguments: str) -> None:
@@ -169,6 +169,18 @@ def test_the_openai_helper_streams_a_long_argument_bit_by_bit(playing: httpx.Cli
 def test_an_engine_that_fails_before_its_first_token_is_a_5xx(
     playing: httpx.Client, *, streamed: bool
 ) -> None:
-    response = playing.post("/v1/chat/completions", json=ask("Break down", stream=streamed))
+    request = ask("Break down at once", stream=streamed)
+    response = playing.post("/v1/chat/completions", json=request)
     assert response.status_code == 500
     assert response.json()["error"]["type"] == "server_error"
+
+
+def test_an_engine_that_fails_midway_ends_the_stream_with_an_error(playing: httpx.Client) -> None:
+    *before, last = chunks(playing, ask("Break down midway", stream=True))
+    text = "".join(c["delta"].get("content") or "" for chunk in before for c in chunk["choices"])
+    assert text
+    assert "So far, so good".startswith(text)
+    assert not any(choice["finish_reason"] for chunk in before for choice in chunk["choices"])
+    assert last["error"]["type"] == "server_error"
+    whole = playing.post("/v1/chat/completions", json=ask("Break down midway"))
+    assert whole.status_code == 500

@@ -15,7 +15,8 @@ OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 REFUSED: dict[str, tuple[dict[str, Any], int, str | None]] = {
     "unknown model": ({**ask(), "model": "gpt-9"}, 404, "model"),
-    "required without tools": (ask(tools=[], tool_choice="required"), 400, "tool_choice"),
+    "required with no tools": (ask(tools=[], tool_choice="required"), 400, "tools"),
+    "required without tools": (ask(tool_choice="required"), 400, "tool_choice"),
     "named tool that is not offered": (
         ask(tools=[POINT], tool_choice={"type": "function", "function": {"name": "line"}}),
         400,

@@ -146,7 +146,7 @@ def stack_data_directory(stack: stacks.Stack) -> str:
 def test_ctrl_c_during_the_start_ends_it_too(tmp_path: Path) -> None:
     stack = stacks.start(tmp_path, *FLAGS)
     try:
-        stack.wait_for_line("nats")
+        stack.wait_for_process("nats")
         assert stack.end() == 0
     finally:
         stacks.discard(stack)

@@ -39,6 +39,7 @@ class Stack:
         listener: the socket all gateways accept on. The supervisor holds it, so that a connection
             made while a gateway is being restarted waits instead of being refused.
         replicas: processes per service.
+        model: the name it serves its model by.
         common_flags: passed to every service as they are.
         worker_flags: passed to every worker as they are.
     """
@@ -47,6 +48,7 @@ class Stack:
     data_directory: Path | None
     listener: socket.socket
     replicas: Mapping[str, int]
+    model: str
     common_flags: Sequence[str] = ()
     worker_flags: Sequence[str] = ()
 

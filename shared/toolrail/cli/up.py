@@ -29,7 +29,7 @@ from toolrail.cli import stack as stacks
 from toolrail.cli.supervisor import Life, Patience, Supervisor
 from toolrail.errors import ConfigError
 from toolrail.flags import load
-from toolrail.settings import WorkerSettings
+from toolrail.settings import WorkerSettings, served_name
 
 MAX_REPLICAS: Final = 64
 NATS_START_S: Final = 20.0
@@ -162,7 +162,7 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
         for word in (f"--{name.replace('_', '-')}", value)
     ]
     # A flag that is wrong is told here, once, rather than in the log of every worker.
-    load(WorkerSettings, [*common, *flags], os.environ)
+    worker = load(WorkerSettings, [*common, *flags], os.environ)
     listener = stacks.listen(options.host, options.port)
     data_directory = None
     if not options.nats:
@@ -174,6 +174,7 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
         replicas=options.replicas,
         common_flags=common,
         worker_flags=flags,
+        model=served_name(worker),
     )
 
 
@@ -211,10 +212,10 @@ async def _start(
         await _wait_for_nats(supervisor, stack.nats_url)
     for program in stacks.service_programs(stack):
         supervisor.start(tasks, program)
-    models = await _wait_until_served(base_url)
+    await _wait_until_served(stack.model, base_url)
     supervisor.settle()
-    _say(f"started in {anyio.current_time() - began:.1f} s, serving {', '.join(models)}")
-    request = shlex.quote(json.dumps({"model": models[0], **SAMPLE_REQUEST}))
+    _say(f"started in {anyio.current_time() - began:.1f} s, serving {stack.model}")
+    request = shlex.quote(json.dumps({"model": stack.model, **SAMPLE_REQUEST}))
     print(
         f"READY {base_url} — try: curl -s {base_url}/v1/chat/completions "
         f"-H 'Content-Type: application/json' -d {request}",
@@ -234,18 +235,17 @@ async def _wait_for_nats(supervisor: Supervisor, url: str) -> None:
     supervisor.give_up(f"the NATS server does not listen on {url} after {NATS_START_S} s")
 
 
-async def _wait_until_served(base_url: str) -> list[str]:
-    """The served models, as soon as there is one."""
+async def _wait_until_served(model: str, base_url: str) -> None:
+    """Until `/v1/models` lists the model: it can be used end to end."""
     began = said = anyio.current_time()
-    while True:
-        models = await anyio.to_thread.run_sync(_served_models, base_url, abandon_on_cancel=True)
-        if models:
-            return models
+    while model not in await anyio.to_thread.run_sync(
+        _served_models, base_url, abandon_on_cancel=True
+    ):
         await anyio.sleep(POLL_S)
         now = anyio.current_time()
         if now - said >= PROGRESS_S:
             said = now
-            _say(f"no model is served yet after {now - began:.0f} s; waiting")
+            _say(f"{model} is not served yet after {now - began:.0f} s; waiting")
 
 
 def _served_models(base_url: str) -> list[str]:
