@@ -48,12 +48,17 @@ class EmbeddedNats:
     Attributes:
         port: where it listens; known after the first start when it was given as 0.
         directory: its state, configuration and log.
+        monitoring_url: base URL of its own HTTP statistics, if it was to have them, once started.
     """
 
-    def __init__(self, directory: Path | None = None, port: int = 0) -> None:
+    def __init__(
+        self, directory: Path | None = None, port: int = 0, *, monitoring: bool = False
+    ) -> None:
         """With no `directory`, a temporary one that `remove` deletes."""
         self.directory = directory or Path(tempfile.mkdtemp(prefix="toolrail-nats-"))
         self.port = port
+        self.monitoring_url = ""
+        self._monitoring = monitoring
         self._temporary = directory is None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -141,6 +146,7 @@ class EmbeddedNats:
             f"jetstream {{ store_dir: {json.dumps(str(self.directory))} }}\n"
             f"{log}"
             f"ports_file_dir: {json.dumps(str(self.directory))}\n"
+            + ('http: "127.0.0.1:-1"\n' if self._monitoring else "")
         )
 
     async def _until_ready(self, process: subprocess.Popen[bytes]) -> None:
@@ -150,7 +156,9 @@ class EmbeddedNats:
                 text = self.log_file.read_text() if self.log_file.exists() else ""
                 raise FaultError(f"NATS server ended with {process.returncode}: {text[-500:]}")
             if ports.exists() and (text := ports.read_text()):
-                self.port = int(json.loads(text)["nats"][0].rsplit(":", 1)[1])
+                urls = json.loads(text)
+                self.port = int(urls["nats"][0].rsplit(":", 1)[1])
+                self.monitoring_url = urls.get("monitoring", [""])[0]
                 if await self._greets():
                     return
             await anyio.sleep(_POLL_S)
