@@ -28,7 +28,8 @@ from toolrail.messages import (
 from toolrail.parsing import StreamParser
 from toolrail.tokens import Detokenizer, Tokenizer
 
-CallOutcome: TypeAlias = Literal["complete", "incomplete", "unknown_tool"]
+CallOutcome: TypeAlias = Literal["complete", "incomplete", "unknown_tool", "missing"]
+"""`missing`: the choice had to call and ended without; a grammar normally rules that out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Plan:
         ends: ids that end a choice without being part of its text, unless they are in `keep`.
         markers: the dialect's control strings, which visible text should not hold.
         tools: names of the offered tools.
+        must_call: the tool choice asks for a call.
         reasons: whether the model may reason, so that ids must be looked at one by one.
     """
 
@@ -50,6 +52,7 @@ class Plan:
     ends: frozenset[int] = frozenset()
     markers: Sequence[str] = ()
     tools: frozenset[str] = frozenset()
+    must_call: bool = False
     reasons: bool = False
 
 
@@ -142,6 +145,8 @@ class Choice:
         if self._pass(events, step):
             return
         self._flush_stop(step)
+        if self._plan.must_call and finish == "stop" and not self._complete_calls:
+            step.calls = (*step.calls, FinishedCall("", "missing"))
         step.end = ChoiceEnd(finish, stop_token_id)
 
     def _pass(self, events: Sequence[Event], step: Step) -> bool:
@@ -183,8 +188,9 @@ class Choice:
             step.markers_in_text += self._leaks.feed(held)
 
     def _enough_calls(self) -> bool:
+        """Whether one more call would be too many; those that broke off do not count."""
         max_calls = self._plan.output.max_calls
-        return max_calls is not None and self._complete_calls >= max_calls
+        return max_calls is not None and self._complete_calls + len(self._names) >= max_calls
 
     def _finished(self, end: CallEnd) -> FinishedCall:
         name = self._names.pop(end.index, "")

@@ -27,6 +27,7 @@ from toolrail.messages import (
     Accepted,
     Cancel,
     Failed,
+    FailureCode,
     Job,
     ModelCard,
     Reply,
@@ -61,7 +62,6 @@ class Intake:
     ) -> None:
         self._bus = runtime.bus
         self._directory = runtime.directory
-        self._telemetry = runtime.telemetry
         self._settings = runtime.settings
         self._instance = runtime.instance
         self._streams = streams
@@ -83,10 +83,9 @@ class Intake:
             # The caller repeats itself; its first hand-over is still being taken.
             with anyio.move_on_after(self._settings.hand_over_timeout_s):
                 await other.wait()
-        if request_id in self._streams:
+        if self._streams.knows(request_id):
             return self._accepted(request_id)
         try:
-            self._admit(stream)
             self._opening[request_id] = opened = anyio.Event()
             try:
                 await self._open(stream)
@@ -94,7 +93,9 @@ class Intake:
                 del self._opening[request_id]
                 opened.set()
         except RefusedError as refused:
-            self._watching.refuse(request_id, refused.failed.code)
+            code = refused.failed.code
+            log.info("hand-over refused", extra={"request_id": request_id, "code": code})
+            self._watching.refuse(request_id, code)
             return refused.failed
         return self._accepted(request_id)
 
@@ -105,24 +106,44 @@ class Intake:
             control_subject=subjects.control(self._instance),
         )
 
-    def _admit(self, stream: Stream) -> None:
-        request_id = stream.request_id
-        if stream.deadline_ms and self._clock.unix_ms() >= stream.deadline_ms:
-            raise RefusedError(failure(request_id, "deadline", "the deadline has passed"))
-        if len(self._streams) + len(self._opening) >= self._settings.max_streams:
-            raise RefusedError(failure(request_id, "overloaded", "too many streams; try again"))
-
     async def _open(self, stream: Stream) -> None:
+        until = anyio.current_time() + self._settings.hand_over_timeout_s
+        if stream.deadline_ms and self._clock.unix_ms() >= stream.deadline_ms:
+            raise _refusal(stream, "deadline", "the deadline has passed")
         card = self._directory.card(stream.model)
         if card is None:
-            raise RefusedError(
-                failure(stream.request_id, "unavailable", f"no worker serves {stream.model!r} now")
-            )
+            raise _refusal(stream, "unavailable", f"no worker serves {stream.model!r} now")
         tokenizer = await self._tokenizer(stream, card)
+        # No await from here to the table: the bound is exact.
+        if len(self._streams) >= self._settings.max_streams:
+            raise _refusal(stream, "overloaded", "too many streams; try again")
+        request = self._begun(stream, card, tokenizer)
+        # Before the jobs: a free worker answers faster than the queue acknowledges.
+        self._streams.add(request)
+        refusals = await self._queue(stream, until - anyio.current_time())
+        if refusals:
+            self._streams.discard(request)
+            self._bus.publish_soon(
+                subjects.cancel(stream.model),
+                encode(Cancel(request_id=stream.request_id, reason="not accepted")),
+            )
+            raise _queue_refusal(stream, refusals)
+
+    async def _tokenizer(self, stream: Stream, card: ModelCard) -> Tokenizer:
+        try:
+            with anyio.fail_after(self._settings.hand_over_timeout_s):
+                return await self._directory.tokenizer(card)
+        except (KeyError, TimeoutError, FaultError) as error:
+            message = "the model's tokenizer cannot be had now"
+            raise _refusal(stream, "unavailable", message) from error
+        except ValueError as error:
+            raise _refusal(stream, "internal", "the model's tokenizer cannot be read") from error
+
+    def _begun(self, stream: Stream, card: ModelCard, tokenizer: Tokenizer) -> RequestStream:
         try:
             family, choices = made(stream, card, tokenizer)
         except ConfigError as error:
-            raise RefusedError(failure(stream.request_id, "invalid_request", str(error))) from error
+            raise _refusal(stream, "invalid_request", str(error)) from error
         request = RequestStream(
             request_id=stream.request_id,
             model=stream.model,
@@ -131,33 +152,11 @@ class Intake:
             deadline_ms=stream.deadline_ms,
         )
         request.begin(choices, self._clock.seconds())
-        span = self._watching.begin(stream, family)
-        # Before the jobs: a free worker answers faster than the queue acknowledges.
-        self._streams.add(request)
-        headers = self._telemetry.headers(span) or self._telemetry.headers()
-        with self._telemetry.attached(headers):
-            refusals = await self._queue(stream)
-        if refusals:
-            self._streams.forget(request, self._clock.seconds())
-            self._bus.publish_soon(
-                subjects.cancel(stream.model),
-                encode(Cancel(request_id=stream.request_id, reason="not accepted")),
-            )
-            raise RefusedError(_queue_failure(stream.request_id, refusals))
+        self._watching.begin(stream, family)
+        return request
 
-    async def _tokenizer(self, stream: Stream, card: ModelCard) -> Tokenizer:
-        try:
-            with anyio.fail_after(self._settings.hand_over_timeout_s):
-                return await self._directory.tokenizer(card)
-        except (KeyError, TimeoutError, FaultError) as error:
-            message = "the model's tokenizer cannot be had now"
-            raise RefusedError(failure(stream.request_id, "unavailable", message)) from error
-        except ValueError as error:
-            message = "the model's tokenizer cannot be read"
-            raise RefusedError(failure(stream.request_id, "internal", message)) from error
-
-    async def _queue(self, stream: Stream) -> list[FaultError]:
-        """Put one job per choice; what went wrong."""
+    async def _queue(self, stream: Stream, timeout_s: float) -> list[FaultError]:
+        """Put one job per choice, inside the stream's span; what went wrong."""
         refusals: list[FaultError] = []
 
         async def put(job: Job) -> None:
@@ -166,14 +165,15 @@ class Intake:
                     stream.model,
                     encode(job),
                     message_id=f"{job.request_id}:{job.choice}:{job.attempt}",
-                    timeout_s=self._settings.hand_over_timeout_s,
+                    timeout_s=timeout_s,
                 )
             except FaultError as error:
                 refusals.append(error)
 
-        async with anyio.create_task_group() as tasks:
-            for job in jobs(stream, subjects.tokens(self._instance)):
-                tasks.start_soon(put, job)
+        with self._watching.inside(stream.request_id):
+            async with anyio.create_task_group() as tasks:
+                for job in jobs(stream, subjects.tokens(self._instance)):
+                    tasks.start_soon(put, job)
         return refusals
 
 
@@ -226,11 +226,16 @@ def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequen
         ends=frozenset(token_id for token_id in ends if tokenizer.token(token_id) not in kept),
         markers=markers,
         tools=frozenset(tool.name for tool in spec.tools),
+        must_call=spec.tool_choice in ("required", "named"),
         reasons=spec.reasoning_parser is not None or spec.starts_in == "reasoning",
     )
 
 
-def _queue_failure(request_id: str, refusals: Sequence[FaultError]) -> Failed:
+def _refusal(stream: Stream, code: FailureCode, message: str) -> RefusedError:
+    return RefusedError(failure(stream.request_id, code, message))
+
+
+def _queue_refusal(stream: Stream, refusals: Sequence[FaultError]) -> RefusedError:
     if any(isinstance(error, QueueFullError) for error in refusals):
-        return failure(request_id, "overloaded", "the queue of requests is full; try again")
-    return failure(request_id, "unavailable", "the queue of requests cannot be reached")
+        return _refusal(stream, "overloaded", "the queue of requests is full; try again")
+    return _refusal(stream, "unavailable", "the queue of requests cannot be reached")

@@ -23,7 +23,7 @@ from toolrail.messages import (
     Usage,
 )
 
-Drop: TypeAlias = Literal["duplicate", "old_epoch", "other_worker", "ended"]
+Drop: TypeAlias = Literal["duplicate", "old_epoch", "other_worker", "ended", "unknown_stream"]
 """Why a delta of the worker was not used."""
 
 

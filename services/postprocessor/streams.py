@@ -46,7 +46,7 @@ class Batch:
     events: dict[str, list[EventDelta]] = field(default_factory=dict[str, list[EventDelta]])
     cancels: list[tuple[str, Cancel]] = field(default_factory=list[tuple[str, Cancel]])
     happenings: list[Happening] = field(default_factory=list[Happening])
-    dropped: list[Drop | str] = field(default_factory=list[Drop | str])
+    dropped: list[Drop] = field(default_factory=list[Drop])
 
 
 class Streams:
@@ -63,14 +63,17 @@ class Streams:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._open
 
+    def knows(self, request_id: str) -> bool:
+        """Whether the request is owned, or was until lately."""
+        return request_id in self._open or (request_id, None) in self._told
+
     def add(self, stream: RequestStream) -> None:
         """Own `stream` from now on."""
         self._open[stream.request_id] = stream
 
-    def forget(self, stream: RequestStream, now_s: float) -> None:
-        """Own it no longer; its workers were just told."""
-        if self._open.pop(stream.request_id, None) is not None:
-            self._remember((stream.request_id, None), stream.model, now_s)
+    def discard(self, stream: RequestStream) -> None:
+        """Own it no longer: its hand-over was not accepted in the end."""
+        self._open.pop(stream.request_id, None)
 
     def on_frame(self, frame: TokenFrame, now_s: float) -> Batch:
         """All new ids of one engine step. O(ids, and the text in them)."""
@@ -143,7 +146,8 @@ class Streams:
             self._remember((cancel.request_id, cancel.choice), stream.model, now_s)
         batch.happenings.append(happening)
         if stream.over:
-            self.forget(stream, now_s)
+            del self._open[stream.request_id]
+            self._remember((stream.request_id, None), stream.model, now_s)
 
     def _tell_again(
         self, delta: TokenDelta, choice: int | None, now_s: float, batch: Batch

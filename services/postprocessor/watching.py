@@ -6,6 +6,7 @@ call and its end. Names and counts only: neither text nor arguments.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,8 +39,8 @@ class Watching:
         self._telemetry = telemetry
         self._watches: dict[str, _Watch] = {}
 
-    def begin(self, stream: Stream, family: str) -> Span:
-        """Watch `stream`; the span is the parent of its jobs."""
+    def begin(self, stream: Stream, family: str) -> None:
+        """Watch `stream`."""
         span = self._telemetry.start_span(
             "stream",
             kind="consumer",
@@ -53,7 +54,12 @@ class Watching:
         )
         self._watches[stream.request_id] = _Watch(span, family)
         self._metrics.open_streams.set(len(self._watches))
-        return span
+
+    def inside(self, request_id: str) -> AbstractContextManager[None]:
+        """Work inside the stream's span; when traces are off, inside the caller's."""
+        span = self._watches[request_id].span
+        headers = self._telemetry.headers(span) or self._telemetry.headers()
+        return self._telemetry.attached(headers)
 
     def refuse(self, request_id: str, code: str) -> None:
         """A hand-over was not taken, perhaps after `begin`."""
@@ -88,7 +94,8 @@ class Watching:
             watch.calls += 1
             self._metrics.calls.labels(watch.family, call.outcome).inc()
             if watch.calls <= _MAX_CALL_EVENTS:
-                name = call.name if call.outcome != "unknown_tool" else ""  # what a model invents
+                # A name that was not offered is the model's own text.
+                name = call.name if call.outcome != "unknown_tool" else ""
                 watch.span.add_event("call", {"tool": name, "outcome": call.outcome})
         if step.markers_in_text:
             self._metrics.markers_in_text.labels(watch.family).inc(step.markers_in_text)

@@ -202,6 +202,17 @@ async def test_a_repeated_hand_over_is_taken_once() -> None:
         assert len(b.worker.items) == 1
 
 
+async def test_a_hand_over_repeated_after_the_end_starts_nothing() -> None:
+    async with bench() as b:
+        (job,) = await b.opened(stream())
+        await b.worker.send(b.worker.delta(job, "x", finish="stop"))
+        await b.gateway.last()
+        assert isinstance(await b.gateway.hand_over(stream()), Accepted)
+        assert len(b.postprocessor) == 0
+        await turns()
+        assert len(b.worker.items) == 1
+
+
 # The end of things.
 
 

@@ -179,6 +179,29 @@ def test_a_call_past_the_bound_ends_the_choice() -> None:
     assert steps[-1].engine_runs_on
 
 
+def test_a_call_that_broke_off_does_not_use_up_the_bound() -> None:
+    class Broken(ToyParser):
+        def feed(self, text: str) -> list[Event]:
+            found = super().feed(text)
+            return [CallEnd(0, complete=False) if e == CallEnd(0) else e for e in found]
+
+    steps = fed(choice(Output(max_calls=1), Broken()), [ids("[f:1][f:2][f:3]")])
+    assert [call.arguments for call in assemble(events(steps)).calls] == ["2"]
+    assert steps[-1].end == ChoiceEnd("stop")
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "outcomes"),
+    [("no", "stop", ["missing"]), ("[f:1]", "stop", ["complete"]), ("no", "length", [])],
+)
+def test_a_call_that_was_required_and_did_not_come_is_told(
+    text: str, finish: str, outcomes: list[str]
+) -> None:
+    made = Choice(replace(plan(), must_call=True), ToyParser())
+    steps = fed(made, [ids(text)], finish)
+    assert [call.outcome for step in steps for call in step.calls] == outcomes
+
+
 # Counts.
 
 
