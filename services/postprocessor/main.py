@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 import anyio
 
 from services.postprocessor.postprocessor import Postprocessor
 from toolrail.service import Runtime
 from toolrail.settings import PostprocessorSettings
+
+log: Final = logging.getLogger(__name__)
 
 
 async def main(runtime: Runtime[PostprocessorSettings]) -> None:
@@ -18,6 +23,7 @@ async def main(runtime: Runtime[PostprocessorSettings]) -> None:
         tasks.start_soon(postprocessor.watch)
         tasks.start_soon(postprocessor.keep_warm)
         await runtime.announce()
+        log.info("serving", extra={"max_streams": runtime.settings.max_streams})
         await runtime.stopping.wait()
         await postprocessor.drain()
         tasks.cancel_scope.cancel()
