@@ -77,7 +77,11 @@ class _Chat:
                 self._outcome.left = self._left(stream, tasks.cancel_scope)
                 streams.close(stream, self._outcome.left or "failed")
                 tasks.cancel_scope.cancel()
-        if exchange.status and not exchange.complete:
+        if exchange.client_left:
+            return self._outcome
+        if not exchange.status:  # more came at once than the buffer holds, before the first write
+            await self._refuse(self._failure("internal", "the answer came too fast to be sent"))
+        elif not exchange.complete:
             await exchange.abort()
         return self._outcome
 

@@ -9,12 +9,12 @@ from typing import Final
 
 import anyio
 import msgspec
-from toolrail.directory import Directory
 
-from services.gateway.failures import failure, failure_of
+from services.gateway.failures import failure
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus
-from toolrail.errors import DeadlineError, FaultError
+from toolrail.directory import Directory
+from toolrail.errors import DeadlineError, DecodeError, FaultError
 from toolrail.messages import Prepare, Reply, decode_reply, encode
 
 log: Final = logging.getLogger(__name__)
@@ -33,12 +33,14 @@ async def hand_over(bus: Bus, directory: Directory, prepare: Prepare, *, timeout
         if len(prepare.body) + _ENVELOPE_BYTES > bus.max_payload_bytes:
             return await _through_blob(bus, directory, prepare, timeout_s)
         return await _ask(bus, directory, prepare, timeout_s)
-    except DeadlineError:
-        log.warning("no answer to a hand-over", extra={"request_id": prepare.request_id})
-        text = "the request was not taken in time"
-        return failure("unavailable", text, request_id=prepare.request_id, retryable=True)
     except FaultError as error:
-        return failure_of(error, request_id=prepare.request_id)
+        # What the bus says is for the log: a client has no use for the names of subjects.
+        reason = {"request_id": prepare.request_id, "reason": str(error)}
+        log.warning("a request could not be handed over", extra=reason)
+        if isinstance(error, DecodeError):
+            return failure("internal", "internal error", request_id=prepare.request_id)
+        text = "no service could take the request, try again shortly"
+        return failure("unavailable", text, request_id=prepare.request_id, retryable=True)
 
 
 async def _through_blob(

@@ -286,8 +286,12 @@ async def test_nobody_there_is_503_at_once() -> None:
         answer = await s.visit().end()
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
-        assert answer.error["code"] == "unavailable"
-        assert answer.error["type"] == "server_error"
+        assert answer.error == {
+            "message": "no service could take the request, try again shortly",
+            "type": "server_error",
+            "param": None,
+            "code": "unavailable",
+        }
 
 
 async def test_no_answer_to_the_hand_over_is_503() -> None:
@@ -472,6 +476,21 @@ async def test_a_client_too_slow_for_its_buffer_is_cut_off() -> None:
         await s.peers.finish(rid_of_other, *text("fine"))
         assert (await other.end()).complete
         assert s.metric("toolrail_client_disconnects_total", stage="slow") == 1
+
+
+async def test_more_at_once_than_the_buffer_holds_is_an_answer_too() -> None:
+    async with stack(settings=replace(SETTINGS, stream_buffer_events=10)) as s:
+
+        async def flood(prepare: Prepare) -> Reply:
+            for _ in range(10):
+                await s.peers.say(prepare.request_id, *text("a"))
+            return s.peers.accepted(prepare)
+
+        s.peers.respond = flood
+        answer = await s.visit().end()
+        assert answer.status == 500
+        assert answer.error["code"] == "internal"
+        assert (await s.peers.cancelled()).reason == "slow"
 
 
 async def test_silence_is_kept_alive() -> None:
