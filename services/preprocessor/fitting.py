@@ -1,8 +1,8 @@
 """Ids of a prompt, or the news that it cannot fit, without tokenizing megabytes to find out.
 
-Three bounds, cheapest first. No token is longer than the longest of the vocabulary, so bytes alone
-may settle it. A text far longer than the context is usual text only if it fits nowhere: its ids are
-counted in slices until they are too many. What is left costs no more than the context is long.
+Bytes alone may settle it: no token is longer than the longest of the vocabulary, and no prompt has
+a dozen bytes a token all along, runs of blanks apart. A text longer than what usually fits is first
+counted in slices, until it is too long. What is left costs no more than the context is long.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Final, Protocol
 from toolrail.messages import ModelCard
 from toolrail.openai.sampling import context_exceeded
 
-_USUAL_BYTES_PER_TOKEN: Final = 6
-"""Few prompts have more on average; with less, encoding all costs little more than counting."""
+_MOST_BYTES_PER_TOKEN: Final = 12
+"""On average over a prompt, beyond which it is not tokenized at all: prose has 4 to 5."""
+
+_USUAL_BYTES_PER_TOKEN: Final = 8
+"""With fewer, encoding all of it costs little more than counting."""
 
 _SLICE_CHARS: Final = 32 << 10
 
@@ -30,18 +33,24 @@ class Encoder(Protocol):
         ...
 
 
+def max_prompt_bytes(card: ModelCard, max_token_bytes: int) -> int:
+    """Longest prompt that is tokenized for `card`, whose longest token has `max_token_bytes`."""
+    return card.context_length * min(max_token_bytes, _MOST_BYTES_PER_TOKEN)
+
+
 async def fitting_ids(
-    tokenizer: Encoder, prompt: str, card: ModelCard, *, max_token_bytes: int
+    tokenizer: Encoder, prompt: str, card: ModelCard, *, max_bytes: int
 ) -> list[int]:
     """Ids of `prompt`, which leave room for at least one token of output.
+
+    `max_bytes` is `max_prompt_bytes` of the card.
 
     Raises:
         CallerError: they do not.
     """
     size = len(prompt.encode())
-    least = -(-size // max_token_bytes)
-    if least >= card.context_length:
-        raise context_exceeded(card, f"has at least {least:,} tokens")
+    if size >= max_bytes:
+        raise context_exceeded(card, f"has {size:,} bytes, of which {max_bytes:,} may fit")
     if size > card.context_length * _USUAL_BYTES_PER_TOKEN:
         await _count(tokenizer, prompt, card)
     ids = await tokenizer.encode(prompt)

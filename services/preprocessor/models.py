@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from services.preprocessor.fitting import max_prompt_bytes
 from toolrail.chat_template import Budget, ChatTemplate
 from toolrail.directory import Directory
 from toolrail.errors import ConfigError, FaultError
@@ -37,7 +38,7 @@ class ServedModel:
         template: its chat template.
         habits: what the template can read.
         tokenizer: its tokenizer.
-        max_token_bytes: length of its longest token.
+        max_prompt_bytes: longest prompt that is worth tokenizing.
         dialect: what its output is made of.
         deployment: what its worker's flags say of tools.
     """
@@ -47,7 +48,7 @@ class ServedModel:
     template: ChatTemplate
     habits: Habits
     tokenizer: Tokenizer
-    max_token_bytes: int
+    max_prompt_bytes: int
     dialect: Dialect
     deployment: Deployment
 
@@ -88,7 +89,8 @@ class Models:
         longest = await anyio.to_thread.run_sync(_longest_token, tokenizer)
         # Pinned to the engine's start, when its prefix cache was empty anyway.
         date = datetime.fromtimestamp(card.created_s, UTC)
-        budget = Budget(card.context_length * longest, self._template_timeout_s)
+        most = max_prompt_bytes(card, longest)
+        budget = Budget(most, self._template_timeout_s)
         try:
             speaks = dialect(
                 card.tool_parser, card.reasoning_parser, parser_version=card.parser_version
@@ -109,7 +111,7 @@ class Models:
             template=template,
             habits=reads,
             tokenizer=tokenizer,
-            max_token_bytes=longest,
+            max_prompt_bytes=most,
             dialect=speaks,
             deployment=Deployment.of(
                 speaks.family,

@@ -81,7 +81,7 @@ class Preparing:
         starts_in = model.dialect.starts_in(prompt)
         with self._metrics.stage("tokenize"):
             ids = await fitting_ids(
-                model.tokenizer, prompt, model.card, max_token_bytes=model.max_token_bytes
+                model.tokenizer, prompt, model.card, max_bytes=model.max_prompt_bytes
             )
         sampling = resolve(request.wishes, model.card, len(ids))
         with self._metrics.stage("constrain"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.preprocessor.fitting import fitting_ids
+from services.preprocessor.fitting import fitting_ids, max_prompt_bytes
 from tests.services.preprocessing import card
 from toolrail.errors import CallerError
 
@@ -20,13 +20,14 @@ class Words:
         return [7] * len(text.split())
 
 
-async def fitted(text: str, context: int, max_token_bytes: int = 64) -> tuple[list[int] | str, int]:
+async def fitted(text: str, context: int) -> tuple[list[int] | str, int]:
+    """Ids or the refusal, and how many characters were tokenized for it."""
     words = Words()
     refused = None
     try:
-        found = await fitting_ids(
-            words, text, card(context_length=context), max_token_bytes=max_token_bytes
-        )
+        made = card(context_length=context)
+        most = max_prompt_bytes(made, max_token_bytes=64)
+        found = await fitting_ids(words, text, made, max_bytes=most)
     except CallerError as error:
         refused = error
     if refused is None:
@@ -48,22 +49,23 @@ async def test_what_fills_the_context_leaves_no_room() -> None:
     assert "has 100 tokens" in message
 
 
-async def test_bytes_alone_settle_a_text_longer_than_the_longest_tokens() -> None:
-    message, chars = await fitted("x" * 6400, 100)
+async def test_bytes_alone_settle_a_text_longer_than_any_that_fits() -> None:
+    message, chars = await fitted("x" * 1200, 100)
     assert chars == 0
-    assert "at least 100 tokens" in message
-    assert (await fitted("é" * 3200, 100))[1] == 0
+    assert "1,200 bytes" in message
+    assert (await fitted("é" * 600, 100))[1] == 0
+    assert max_prompt_bytes(card(context_length=100), max_token_bytes=3) == 300
 
 
 async def test_a_long_text_is_counted_only_until_it_is_too_long() -> None:
-    text = "word " * 2_000_000
-    message, chars = await fitted(text, 100_000, max_token_bytes=1000)
+    text = "word " * 220_000
+    message, chars = await fitted(text, 100_000)
     assert "more than" in message
-    assert chars < len(text) / 10
+    assert chars < len(text) / 1.8
 
 
 async def test_a_long_text_of_long_tokens_may_fit() -> None:
-    text = ("x" * 999 + " ") * 900
-    found, chars = await fitted(text, 1000, max_token_bytes=1001)
-    assert found == [7] * 900
+    text = ("x" * 9 + " ") * 90_000
+    found, chars = await fitted(text, 100_000)
+    assert found == [7] * 90_000
     assert chars <= 2 * len(text)
