@@ -43,11 +43,13 @@ JSON = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5)
     | st.sampled_from(["object", "function", "auto", "$ref", "#", "type", "properties"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.text(max_size=5) | st.sampled_from(["type", "$ref", "anyOf", "role", "content"]),
-        inner,
-        max_size=3,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=5) | st.sampled_from(["type", "$ref", "anyOf", "role", "content"]),
+            inner,
+            max_size=3,
+        )
     ),
     max_leaves=8,
 )

@@ -36,6 +36,7 @@ NOT_JSON = [
     (b'{"model": "m",}', "JSON"),
     (body() + b" x", "JSON"),
     (b'{"model": "\xff", "messages": []}', "UTF-8"),
+    (b'{"model": "m", "messages": [{"role": "user", "content": "", "x": "\xff"}]}', "UTF-8"),
     (b'{"model": "\xed\xa0\x80", "messages": []}', "UTF-8"),
     (b'{"model": "\\ud800", "messages": []}', "JSON"),
     (b'{"model": "m", "temperature": NaN}', "JSON"),

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 
 from toolrail.cli.rows import (
-    NO_ID,
     UnreadableError,
     error_object,
     flags,
@@ -31,7 +30,6 @@ Reads rows {"id", "api": "chat" | "responses", "request"} from standard input an
 
 class _Row(msgspec.Struct, frozen=True):
     request: msgspec.Raw
-    id: msgspec.Raw = NO_ID
     api: str = "chat"
 
 
@@ -39,18 +37,20 @@ def check(argv: Sequence[str]) -> int:
     """The exit status: 0 unless the input cannot be read."""
     flags("check", _DESCRIPTION, argv)
     try:
-        for row in rows(_Row):
-            write(_answer(row))
+        for row_id, row in rows(_Row):
+            write({"id": row_id, **_answer(row)})
     except UnreadableError as error:
         return unreadable("check", error)
     return 0
 
 
-def _answer(row: _Row) -> dict[str, object]:
+def _answer(row: _Row | CallerError) -> dict[str, object]:
     try:
+        if isinstance(row, CallerError):
+            raise row
         if row.api != "chat":
             raise refusal(f"The API '{row.api}' is not served yet.", param="api")
         check_chat(bytes(row.request))
     except CallerError as error:
-        return {"id": row.id, "ok": False, "status": error.status, "error": error_object(error)}
-    return {"id": row.id, "ok": True}
+        return {"ok": False, "status": error.status, "error": error_object(error)}
+    return {"ok": True}

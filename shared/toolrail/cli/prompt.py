@@ -16,7 +16,6 @@ import msgspec
 
 from toolrail.chat_template import ChatTemplate
 from toolrail.cli.rows import (
-    NO_ID,
     UnreadableError,
     error_object,
     fault_object,
@@ -47,7 +46,6 @@ history is shown; the date is what the template calls today (default: today, UTC
 class _Row(msgspec.Struct, frozen=True):
     request: msgspec.Raw
     model: str
-    id: msgspec.Raw = NO_ID
     parser: str | None = None
     reasoning_parser: str | None = None
     exclude_tools_when_tool_choice_none: bool = True
@@ -108,8 +106,8 @@ def prompt(argv: Sequence[str]) -> int:
     flags("prompt", _DESCRIPTION, argv)
     models = _Models()
     try:
-        for row in rows(_Row):
-            write({"id": row.id, **_answer(row, models)})
+        for row_id, row in rows(_Row):
+            write({"id": row_id, **_answer(row, models)})
     except UnreadableError as error:
         return unreadable("prompt", error)
     return 0
@@ -121,8 +119,10 @@ def prefix_hash(token_ids: Sequence[int]) -> str:
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
-def _answer(row: _Row, models: _Models) -> dict[str, object]:
+def _answer(row: _Row | CallerError, models: _Models) -> dict[str, object]:
     try:
+        if isinstance(row, CallerError):
+            raise row
         text = _render(row, models)
         ids = models.tokenizer(row.model).encode_now(text)
     except CallerError as error:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from toolrail.errors import CallerError, FaultError
+from toolrail.openai.refusals import wrong_shape
 
 R = TypeVar("R")
 
@@ -28,20 +29,34 @@ class UnreadableError(Exception):
     """A line is no row; the message says which and why."""
 
 
-def rows(row_type: type[R]) -> Iterator[R]:
-    """The rows on standard input; empty lines are skipped.
+def rows(row_type: type[R]) -> Iterator[tuple[msgspec.Raw, R | CallerError]]:
+    """The rows on standard input with their ids; empty lines are skipped.
+
+    A line that is JSON and no row of this type is a `CallerError` in the row's place.
 
     Raises:
-        UnreadableError: a line is not JSON of this type.
+        UnreadableError: a line is not JSON.
     """
     decoder = msgspec.json.Decoder(row_type)
     for number, line in enumerate(sys.stdin.buffer, start=1):
         if not line.strip():
             continue
+        row_id = NO_ID
         try:
-            yield decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            row_id = _identified.decode(line).id
+            bytes(row_id).decode()  # it goes out again; what else is not UTF-8 is the row's fault
+            yield row_id, decoder.decode(line)
+        except msgspec.ValidationError as error:
+            yield row_id, wrong_shape(str(error))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UnreadableError(f"line {number}: {error}") from error
+
+
+class _Identified(msgspec.Struct, frozen=True):
+    id: msgspec.Raw = NO_ID
+
+
+_identified: Final = msgspec.json.Decoder(_Identified)
 
 
 def write(answer: Mapping[str, object]) -> None:

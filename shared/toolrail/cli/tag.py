@@ -13,7 +13,6 @@ import anyio
 import msgspec
 
 from toolrail.cli.rows import (
-    NO_ID,
     UnreadableError,
     error_object,
     fault_object,
@@ -43,7 +42,6 @@ from standard input and answers each with {"id", "structural_tag", "enforcement"
 
 class _Row(msgspec.Struct, frozen=True):
     request: msgspec.Raw
-    id: msgspec.Raw = NO_ID
     parser: str | None = None
     reasoning_parser: str | None = None
     structural_tag: TagOptions | bool | None = None
@@ -68,13 +66,15 @@ def tag(argv: Sequence[str]) -> int:
 
 async def _run(compiling: bool) -> None:
     async with _tag_check(compiling) as checks:
-        for row in rows(_Row):
-            write({"id": row.id, **await _answer(row, checks)})
+        for row_id, row in rows(_Row):
+            write({"id": row_id, **await _answer(row, checks)})
 
 
-async def _answer(row: _Row, checks: _Check) -> dict[str, object]:
+async def _answer(row: _Row | CallerError, checks: _Check) -> dict[str, object]:
     answer: dict[str, object] = {"structural_tag": None, "enforcement": {}, "error": None}
     try:
+        if isinstance(row, CallerError):
+            raise row
         constraint = await _constraint(row, checks)
     except CallerError as error:
         answer["error"] = {"status": error.status, **error_object(error)}

@@ -31,6 +31,8 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         CallerError: not UTF-8, not JSON, too deep, or not of that type.
     """
     try:
+        if not body.isascii():
+            body.decode()  # msgspec does not look into the strings that it skips
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise wrong_shape(str(error)) from None
