@@ -79,6 +79,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._lingering = False
+        self._ending = False
         self._more_body = True
         self._events = False
         self._public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
@@ -96,7 +97,9 @@ class Exchange:
         return {name: value for name, value in found if value is not None}
 
     async def body(self, *, max_bytes: int, timeout_s: float, budget: BodyBudget) -> bytes:
-        """The whole body, or an empty one if the client left. It is the caller's to give back.
+        """The whole body, or what came of it if the client left.
+
+        Its bytes are counted in `budget` until the caller gives them back.
 
         Raises:
             CallerError: it is too large (413) or came too slowly (408).
@@ -140,11 +143,10 @@ class Exchange:
         """Answer with a whole body."""
         await self._start(status, [*headers, (b"content-length", b"%d" % len(body))])
         if self._lingering:
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._write(body, last=False)
             await self._linger()
             body = b""
-        await self._send({"type": "http.response.body", "body": body})
-        self.complete = True
+        await self._write(body, last=True)
 
     async def send_error(self, failed: Failed, *, headers: Iterable[Header] = ()) -> None:
         """Answer with an error object, and Retry-After where it makes sense."""
@@ -170,13 +172,12 @@ class Exchange:
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Send a piece of the stream; waits while the client is slower than we are."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
-        self.complete = last
+        await self._write(data, last=last)
 
     async def left(self) -> None:
         """Return when the client has closed the connection, or has its whole answer."""
         await self._disconnect()
-        if not self.complete:
+        if not self._ending:  # else the server says so because it has the whole answer
             self.client_left = True
 
     async def abort(self) -> None:
@@ -197,6 +198,11 @@ class Exchange:
             headers.append((b"connection", b"close"))
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _write(self, data: bytes, *, last: bool) -> None:
+        self._ending = last
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        self.complete = last
 
     async def _linger(self) -> None:
         """Read on for a while: a connection closed over unread bytes is reset, answer and all."""
