@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import socket
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import anyio
 import httpx
 from anyio.from_thread import start_blocking_portal
+from prometheus_client import CollectorRegistry
 
 from toolrail.bus.memory import MemoryBroker
 from toolrail.directory import Directory
@@ -41,9 +42,23 @@ SERVICES: Final[dict[str, type[CommonSettings]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A running pipeline."""
+    """A running pipeline.
+
+    Attributes:
+        metrics: what each service counts, by its name.
+    """
 
     base_url: str
+    metrics: Mapping[str, CollectorRegistry]
+
+    def count(self, service: str, series: str) -> float:
+        """A series of `service`, all labels together."""
+        return sum(
+            sample.value
+            for metric in self.metrics[service].collect()
+            for sample in metric.samples
+            if sample.name == series
+        )
 
     def client(self, **more: Any) -> httpx.Client:
         return httpx.Client(base_url=self.base_url, timeout=60, **more)
@@ -82,7 +97,7 @@ async def serve(*worker_flags: str) -> AsyncGenerator[Pipeline]:
             mains.start_soon(importlib.import_module(f"services.{service}.main").main, runtime)
         with anyio.fail_after(START_S):
             await _until_servable(runtimes["gateway"].directory)
-        yield Pipeline(base_url)
+        yield Pipeline(base_url, {name: each.metrics for name, each in runtimes.items()})
         stopping.set()
 
 

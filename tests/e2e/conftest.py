@@ -18,8 +18,15 @@ from tests.e2e.script import SCRIPT
 
 
 @pytest.fixture(scope="session")
-def obedient() -> Iterator[httpx.Client]:
-    with pipeline.running("--obey-tag") as running, running.client() as client:
+def inside() -> Iterator[pipeline.Pipeline]:
+    """The pipeline behind `obedient`, for what a client cannot see."""
+    with pipeline.running("--obey-tag") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def obedient(inside: pipeline.Pipeline) -> Iterator[httpx.Client]:
+    with inside.client() as client:
         yield client
 
 

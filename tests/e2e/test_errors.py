@@ -8,6 +8,7 @@ import httpx
 import openai
 import pytest
 
+from tests import pipeline
 from tests.e2e.tools import SCHEMAS, ask, tool
 
 POINT = tool("point", SCHEMAS["array_of_objects"])
@@ -57,6 +58,24 @@ def test_a_request_at_fault_gets_an_error_object_with_the_field(
     assert error["type"] == "invalid_request_error"
     assert error["message"]
     assert error["param"] == param
+
+
+def test_no_request_at_fault_reaches_the_queue_or_the_engine(
+    inside: pipeline.Pipeline, obedient: httpx.Client
+) -> None:
+    def work() -> tuple[float, float]:
+        return (
+            inside.count("worker", "toolrail_worker_runs_total"),
+            inside.count("postprocessor", "toolrail_postprocessor_streams_total"),
+        )
+
+    assert obedient.post("/v1/chat/completions", json=ask(max_tokens=4)).status_code == 200
+    before = work()
+    assert all(before), "both are counted"
+    for request_body, status, _ in REFUSED.values():
+        response = obedient.post("/v1/chat/completions", json=request_body)
+        assert response.status_code == status
+    assert work() == before
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff\xfe", b'{"model": "demo"', b"null"])
