@@ -100,7 +100,7 @@ def _arguments(style: JsonStyle | XmlStyle, arguments: str) -> str:
     if isinstance(style, JsonStyle):
         return arguments
     values = cast("Mapping[str, object]", json.loads(arguments))
-    return style.separator.join(_parameter(style, k, v) for k, v in values.items())
+    return "".join(_parameter(style, key, value) for key, value in values.items())
 
 
 def _parameter(style: XmlStyle, key: str, value: object) -> str:
@@ -112,5 +112,5 @@ def _parameter(style: XmlStyle, key: str, value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return (
         f"{style.open}{quote}{key}{quote}{kind}{style.key_end}{style.value_open}"
-        f"{style.frame}{text}{style.frame}{style.close}"
+        f"{style.frame}{text}{style.frame}{style.close}{style.after}"
     )

@@ -7,7 +7,7 @@ it is read tolerantly (whitespace runs, optional closers). Nothing here does any
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class TypeAttribute:
 class XmlStyle:
     """Arguments as one element per parameter.
 
-    `open key key_end [attribute] value_open frame VALUE frame close`, joined by `separator`.
+    `open key [attribute] key_end value_open frame VALUE frame close after`.
 
     Attributes:
         style: xgrammar's name of the style.
@@ -99,7 +99,7 @@ class XmlStyle:
         close: what ends a value, `</parameter>`.
         value_open: a second opening tag between key and value (glm), or "".
         frame: framing that the template writes around a value; one is eaten on each side.
-        separator: what the canonical text has between two parameters.
+        after: what the canonical text has after each parameter.
         quotes: quotes that may surround the key (in the order tried); the first is written.
         attribute: the type attribute on the wire; None: values are typed by the schema.
         prefer: how a text that is both a string constant and a typed value is read.
@@ -114,7 +114,7 @@ class XmlStyle:
     close: str
     value_open: str = ""
     frame: str = ""
-    separator: str = ""
+    after: str = ""
     quotes: str = ""
     attribute: TypeAttribute | None = None
     prefer: Literal["typed", "string"] = "typed"
@@ -133,11 +133,14 @@ class JsonStyle:
 ArgumentStyle: TypeAlias = JsonStyle | XmlStyle
 
 
+JSON: Final = JsonStyle()
+
+
 @dataclass(frozen=True, slots=True)
 class Args:
     """The arguments, in a style."""
 
-    style: ArgumentStyle = JsonStyle()
+    style: ArgumentStyle = JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,16 @@ from toolrail.parsing.guided import GuidedParser
 from toolrail.parsing.turn import Grammar, TurnParser
 from toolrail.render import render_turn
 from toolrail.structural_tag import TagFormat
-from toolrail.structural_tag.templated import TagRequest, templated_tag
-from toolrail.syntax import Args, Marker, Objects, ReasoningMarkers, Syntax
+from toolrail.structural_tag.templated import CallMarkers, TagRequest, templated_tag
+from toolrail.syntax import (
+    JSON,
+    Args,
+    ArgumentStyle,
+    Marker,
+    Objects,
+    ReasoningMarkers,
+    Syntax,
+)
 from toolrail.tools import StartsIn, ToolChoice
 
 
@@ -55,7 +63,7 @@ class Family:
         tag: the structural tag of a request; None: this family has none for it.
         render: canonical wire text of a turn.
         bans: strings that a `tool_choice: none` tag excludes from the output.
-        argument_style: xgrammar's name of the style of the arguments.
+        arguments: how arguments are written.
         reasoning_names: reasoning parsers of the same models as this family: one machine reads
             both, and a call inside reasoning is a call.
         owns_reasoning: the family's machine reads its own reasoning and takes no other markers;
@@ -78,7 +86,7 @@ class Family:
     tag: Callable[[TagRequest], TagFormat | None]
     render: Callable[[Sequence[Item]], str]
     bans: tuple[str, ...] = ()
-    argument_style: str = "json"
+    arguments: ArgumentStyle = JSON
     reasoning_names: tuple[str, ...] = ()
     owns_reasoning: bool = False
     needs_reasoning: bool = False
@@ -102,22 +110,23 @@ def templated(  # noqa: PLR0913 - the fields of a record
     kept_tags: tuple[ToolChoice, ...] = (),
 ) -> Family:
     """The family that `syntax` describes. `special`: those of its markers that are one token."""
-    body = syntax.call[-1] if isinstance(syntax.call[-1], Objects) else None
-    style = next((p.style.style for p in syntax.call if isinstance(p, Args)), "json")
-    markers = (*opener_markers(syntax), *stray_markers(syntax))
+    style = next((p.style for p in syntax.call if isinstance(p, Args)), JSON)
+    calls = CallMarkers(opener_markers(syntax), stray_markers(syntax))
     spoken = (reasoning.begin, reasoning.end) if reasoning else ()
     return Family(
         name=name,
         aliases=aliases,
         source=source,
         reasoning=reasoning,
-        markers=tuple(Marker(m, special=m in special) for m in dict.fromkeys((*markers, *spoken))),
+        markers=tuple(
+            Marker(m, special=m in special) for m in dict.fromkeys((*calls.all, *spoken))
+        ),
         prompt=prompt or PromptPolicy(),
         parser=partial(_parser, syntax),
-        tag=partial(templated_tag, syntax),
+        tag=partial(templated_tag, syntax, calls),
         render=partial(_render, syntax, reasoning),
-        bans=opener_markers(syntax),
-        argument_style="json" if body else style,
+        bans=calls.openers,
+        arguments=style,
         reasoning_names=reasoning_names,
         routes=routes,
         kept_tags=kept_tags,

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, Literal, TypeGuard, cast
 from urllib.parse import unquote
 
 from toolrail.arguments.json_value import JsonValue, Read
@@ -113,16 +113,16 @@ class ParameterTypes:
 
     def _property(self, node: object, key: str, trail: frozenset[str]) -> Types | None:
         """Types of a property of an object schema; None when that schema does not name it."""
-        if not isinstance(node, Mapping) or self._spent():
+        if not is_mapping(node) or self._spent():
             return None
-        schema = cast("Mapping[str, object]", node)
+        schema = node
         found: Types | None = None
-        properties = _mapping(schema.get("properties"))
+        properties = as_mapping(schema.get("properties"))
         if key in properties:
             found = self._types(properties[key], trail)
         elif isinstance(schema.get("additionalProperties"), Mapping):
             found = self._types(schema["additionalProperties"], trail)
-        parts = [self._property(part, key, trail) for part in _list(schema.get("allOf"))]
+        parts = [self._property(part, key, trail) for part in as_list(schema.get("allOf"))]
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in trail:
             parts.append(self._property(self._target(reference), key, trail | {reference}))
@@ -130,7 +130,7 @@ class ParameterTypes:
             if part is not None:
                 found = part if found is None else _intersection(found, part)
         for keyword in ("anyOf", "oneOf"):
-            branches = [self._property(b, key, trail) for b in _list(schema.get(keyword))]
+            branches = [self._property(b, key, trail) for b in as_list(schema.get(keyword))]
             named = [b for b in branches if b is not None]
             if named:
                 union = named[0]
@@ -140,9 +140,9 @@ class ParameterTypes:
         return found
 
     def _types(self, node: object, trail: frozenset[str]) -> Types:
-        if not isinstance(node, Mapping) or self._spent():
+        if not is_mapping(node) or self._spent():
             return ANYTHING
-        schema = cast("Mapping[str, object]", node)
+        schema = node
         result = _declared(schema)
         reference = schema.get("$ref")
         # A nested `$id` would change what the pointer is relative to: not followed.
@@ -151,10 +151,10 @@ class ParameterTypes:
             if schema.get("nullable") is True and target.kinds is not None and not target.closed:
                 target = Types(target.kinds | {"null"}, target.strings)
             result = _intersection(result, target)
-        for part in _list(schema.get("allOf")):
+        for part in as_list(schema.get("allOf")):
             result = _intersection(result, self._types(part, trail))
         for keyword in ("anyOf", "oneOf"):
-            branches = [self._types(branch, trail) for branch in _list(schema.get(keyword))]
+            branches = [self._types(branch, trail) for branch in as_list(schema.get(keyword))]
             if branches:
                 union = branches[0]
                 for branch in branches[1:]:
@@ -173,12 +173,12 @@ class ParameterTypes:
         for token in pointer.split("/")[1:]:
             name = token.replace("~1", "/").replace("~0", "~")
             if isinstance(node, list):
-                items = cast("list[object]", node)
+                items = as_list(cast("object", node))
                 index = int(name) if name.isdecimal() and name.isascii() else len(items)
                 node = items[index] if index < len(items) else None
             else:
-                node = _mapping(node).get(name)
-            if "$id" in _mapping(node):
+                node = as_mapping(node).get(name)
+            if "$id" in as_mapping(node):
                 return None
         return node
 
@@ -208,24 +208,31 @@ class ToolTypes:
 def _declared(schema: Mapping[str, object]) -> Types:
     """What the schema itself says, its references and branches aside."""
     declared = schema.get("type")
-    names = [declared] if isinstance(declared, str) else _list(declared)
+    names = [declared] if isinstance(declared, str) else as_list(declared)
     kinds = frozenset(n for n in names if isinstance(n, str))
     result = Types(kinds) if kinds and kinds <= _KINDS else ANYTHING
     if schema.get("nullable") is True and result.kinds is not None:
         result = Types(result.kinds | {"null"})
     if "const" in schema:
         result = _intersection(result, _constants([schema["const"]]))
-    if values := _list(schema.get("enum")):
+    if values := as_list(schema.get("enum")):
         result = _intersection(result, _constants(values))
     return result
 
 
-def _list(value: object) -> list[object]:
+def is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
+    """Whether `value` is a JSON object."""
+    return isinstance(value, Mapping)
+
+
+def as_list(value: object) -> list[object]:
+    """`value` if it is a JSON array, else nothing."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+def as_mapping(value: object) -> Mapping[str, object]:
+    """`value` if it is a JSON object, else nothing."""
+    return value if is_mapping(value) else {}
 
 
 def json_string(text: str) -> str:

@@ -21,9 +21,10 @@ from toolrail.parsing.chain import ChainedParser
 from toolrail.reasoning import PARSERS, ReasoningParser
 from toolrail.reasoning.prefixed import PlainParser
 from toolrail.structural_tag import TagFormat, TagOptions
+from toolrail.structural_tag.arguments import held_arguments
 from toolrail.structural_tag.templated import TagRequest
 from toolrail.syntax import ReasoningMarkers
-from toolrail.tools import StartsIn, ToolPolicy
+from toolrail.tools import StartsIn, Tool, ToolPolicy
 
 ParserVersion: TypeAlias = Literal["auto", "1", "2"]
 
@@ -104,6 +105,12 @@ class Dialect:
             TagRequest(policy, starts_in, options, reasoning=self._pair, response=response)
         )
 
+    def left_free(self, tool: Tool, options: TagOptions) -> tuple[str, ...]:
+        """What of `tool`'s schema the tag does not hold because this format cannot."""
+        if self.family is None:
+            return ()
+        return tuple(held_arguments(self.family.arguments, tool, options).free)
+
     @property
     def markers(self) -> tuple[Marker, ...]:
         """Every control string, tool and reasoning, that decoding must keep."""
@@ -125,7 +132,7 @@ class Dialect:
     @property
     def argument_style(self) -> str:
         """The grammar engine's name for how calls spell their arguments."""
-        return self.family.argument_style if self.family else "json"
+        return self.family.arguments.style if self.family else "json"
 
     def starts_in(self, prompt: str) -> StartsIn:
         """What the rendered prompt left open, from its end alone."""

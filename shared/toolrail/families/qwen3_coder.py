@@ -33,13 +33,13 @@ QWEN_XML: Final = XmlStyle(
     key_end=">",
     close="</parameter>",
     frame="\n",
-    separator="\n",
+    after="\n",
     follow=("<parameter=", "</function>", "</tool_call>", "<function=", "<tool_call>"),
     missing_close=("</function>",),
     missing_follow=("</tool_call>", "<function=", "<tool_call>"),
 )
 SYNTAX: Final = Syntax(
-    call=(Lit("<function="), Name(), Lit(">\n"), Args(QWEN_XML), Lit("\n</function>")),
+    call=(Lit("<function="), Name(), Lit(">\n"), Args(QWEN_XML), Lit("</function>")),
     section=Section("<tool_call>\n", "\n</tool_call>", each=True),
     separator="\n",
     lead="\n",

@@ -1,0 +1,340 @@
+"""How a tool's arguments are held, in each style, so that the parser reads what the grammar wrote.
+
+JSON styles take the schema as it is. The engine's XML styles have holes: names are copied raw, a
+`pattern`, a length or an unknown `format` takes the guard of the closing tag away, strings inside
+JSON values may contain that tag. Parameters with such schemas are spelled out here, framed as the
+template frames them; what cannot be held safely is left free, and said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from toolrail.arguments.types import as_list, as_mapping, is_mapping
+from toolrail.structural_tag import (
+    TagFormat,
+    TagOptions,
+    any_text,
+    const,
+    either,
+    optional,
+    regex,
+    sequence,
+    tag,
+)
+from toolrail.structural_tag.patterns import without_opening_angle
+from toolrail.syntax import ArgumentStyle, JsonStyle, XmlStyle
+from toolrail.tools import JsonSchema, Tool
+
+MAX_WHITESPACE: Final = 16
+"""Whitespace characters between two tokens of JSON; without a bound a model can write for ever."""
+_MAX_MIN_LENGTH: Final = 512
+"""Longest `minLength` that is held beside the closing tag's guard."""
+_MAX_DEPTH: Final = 8
+"""References and unions followed to spell out one parameter."""
+_OBJECT: Final[Mapping[str, object]] = {"type": "object"}
+_UNSAFE_NAME: Final = re.compile(r"[\"<>\r\n]|\A\s|\s\Z|\A\Z")
+_FORMATS: Final = frozenset(
+    {"date", "date-time", "time", "duration", "ipv4", "ipv6", "uuid", "uri", "hostname"}
+)
+"""Formats that the engine holds and whose values contain no markup and no outer whitespace."""
+_ANNOTATIONS: Final = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
+    | {"$comment", "nullable"}
+)
+_ROOT: Final = frozenset(
+    {"type", "properties", "required", "additionalProperties", "$defs", "definitions", "$schema"}
+    | {"$id", "strict"}
+)
+_SCALARS: Final = frozenset({"integer", "number", "boolean", "null"})
+
+
+@dataclass(slots=True)
+class Held:
+    """A format for a tool's arguments, and what of the schema it does not hold."""
+
+    format: TagFormat
+    free: list[str] = field(default_factory=list[str])
+
+
+def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Held:
+    """The format of `tool`'s arguments under the deployment's schema mode."""
+    schema = tool.parameters
+    if tool.strict is False and options.schema == "auto":
+        schema = None
+    root = _object_schema(schema)
+    any_order = options.tool_arguments_any_order
+    if isinstance(style, JsonStyle):
+        return Held(_json_schema(style.style, root, any_order=any_order))
+    unsafe = [name for name in _properties(root) if _UNSAFE_NAME.search(name)]
+    if unsafe:
+        free = [f"properties/{name}: the name cannot be written in this format" for name in unsafe]
+        return Held(_json_schema(style.style, _OBJECT, any_order=any_order), free)
+    writer = _Writer(style, root)
+    if all(writer.is_native(value) for value in _properties(root).values()) and _is_plain(root):
+        return Held(_json_schema(style.style, root, any_order=any_order))
+    if _is_plain(root) and not any_order:
+        return Held(writer.parameters(), writer.free)
+    reduced = as_mapping(writer.reduced(root, ""))
+    found = _json_schema(style.style, reduced, any_order=any_order, excludes=[style.close])
+    return Held(found, writer.free)
+
+
+def _object_schema(schema: JsonSchema | None) -> Mapping[str, object]:
+    """`schema` as one that only objects satisfy: arguments are an object in every format."""
+    if not is_mapping(schema):
+        return _OBJECT
+    kind = schema.get("type")
+    if kind is None:
+        composed = {"$ref", "anyOf", "oneOf", "allOf"} & schema.keys()
+        return schema if composed else {"type": "object", **schema}
+    kinds = as_list(kind) or [kind]
+    if "object" not in kinds:
+        return _OBJECT
+    return schema if kind == "object" else {**schema, "type": "object"}
+
+
+def _json_schema(
+    style: str, schema: Mapping[str, object], *, any_order: bool, excludes: Sequence[str] = ()
+) -> TagFormat:
+    found: TagFormat = {
+        "type": "json_schema",
+        "json_schema": {**schema},
+        "style": style,
+        "max_whitespace_cnt": MAX_WHITESPACE,
+    }
+    if any_order:
+        found["any_order"] = True
+    if excludes:
+        found["excludes"] = [*excludes]
+    return found
+
+
+def _is_plain(root: Mapping[str, object]) -> bool:
+    """Whether the root is a closed list of properties and nothing else."""
+    closed = root.get("additionalProperties") in (None, False)
+    return closed and root.keys() <= _ROOT | _ANNOTATIONS and "properties" in root
+
+
+def _properties(root: Mapping[str, object]) -> Mapping[str, object]:
+    return as_mapping(root.get("properties"))
+
+
+class _Writer:
+    """Spells out the parameters of one tool. Collects what it leaves free."""
+
+    def __init__(self, style: XmlStyle, root: Mapping[str, object]) -> None:
+        self._style: Final = style
+        self._root: Final = root
+        self._required: Final = {r for r in as_list(root.get("required")) if isinstance(r, str)}
+        self.free: Final[list[str]] = []
+
+    # --- which values the engine's own style writes safely ---
+
+    def is_native(self, value: object, depth: int = 0) -> bool:
+        """Whether the engine's style keeps the guard of the closing tag for such a value."""
+        if not is_mapping(value):
+            return value is not False
+        schema = value
+        keys = schema.keys() - _ANNOTATIONS
+        if "$ref" in keys or depth > _MAX_DEPTH:
+            target = self._target(schema)
+            return depth <= _MAX_DEPTH and target is not None and self.is_native(target, depth + 1)
+        if keys and keys <= {"anyOf", "oneOf"}:
+            branches = [b for key in keys for b in as_list(schema[key])]
+            return all(self.is_native(branch, depth + 1) for branch in branches)
+        constants = [schema["const"]] if "const" in keys else as_list(schema.get("enum"))
+        if constants:
+            return keys <= {"type", "const", "enum"} and all(map(_is_tame, constants))
+        if "format" in keys:
+            return keys == {"type", "format"} and schema["format"] in _FORMATS
+        return self._is_native_type(schema, keys, depth)
+
+    def _is_native_type(self, schema: Mapping[str, object], keys: set[str], depth: int) -> bool:
+        kind = schema.get("type")
+        kinds = as_list(kind) or ([] if kind is None else [kind])
+        if not keys <= {"type"}:
+            if set(kinds) == {"array"} and keys <= {"type", "items", "minItems", "maxItems"}:
+                items = as_mapping(schema.get("items"))
+                return items.get("type") in _SCALARS and self.is_native(items, depth + 1)
+            return bool(kinds) and set(kinds) <= _SCALARS
+        return not {"object", "array"} & {k for k in kinds if isinstance(k, str)}
+
+    def _target(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
+        """What a reference without siblings names, among the root's definitions."""
+        reference = schema.get("$ref")
+        if schema.keys() - _ANNOTATIONS != {"$ref"} or not isinstance(reference, str):
+            return None
+        for place in ("$defs", "definitions"):
+            name = reference.removeprefix(f"#/{place}/")
+            if name != reference and re.fullmatch(r"[\w.-]+", name):
+                found = as_mapping(self._root.get(place)).get(name)
+                return found if is_mapping(found) else None
+        return None
+
+    # --- the parameters, one by one ---
+
+    def parameters(self) -> TagFormat:
+        """The properties in declared order, the optional ones optional."""
+        elements: list[TagFormat] = []
+        for name, value in _properties(self._root).items():
+            one = self._parameter(name, value)
+            if self._style.after:
+                one = sequence([one, optional(const(self._style.after))])
+            elements.append(one if name in self._required else optional(one))
+        return sequence(elements)
+
+    def _parameter(self, name: str, value: object) -> TagFormat:
+        if self.is_native(value):
+            only = {
+                "type": "object",
+                "properties": {name: value},
+                "required": [name],
+                "additionalProperties": False,
+                **self._definitions(),
+            }
+            return _json_schema(self._style.style, only, any_order=False)
+        found = self._value(name, as_mapping(value), 0)
+        if found is None:
+            self.free.append(f"properties/{name}: held to no schema in this format")
+            found = [self._text(name, any_text([self._style.close]))]
+        return either(found)
+
+    def _definitions(self) -> Mapping[str, object]:
+        return {key: self._root[key] for key in ("$defs", "definitions") if key in self._root}
+
+    def _value(self, name: str, schema: Mapping[str, object], depth: int) -> list[TagFormat] | None:
+        """The spellings of one parameter; None when its schema cannot be written out."""
+        if depth > _MAX_DEPTH:
+            return None
+        if "$ref" in schema and (target := self._target(schema)) is not None:
+            return self._value(name, target, depth + 1)
+        keys = schema.keys() - _ANNOTATIONS
+        if "enum" in keys or "const" in keys:
+            constants = as_list(schema.get("enum")) or [schema.get("const")]
+            return [self._constant(name, c) for c in constants if self._can_write(c)] or None
+        if keys in ({"anyOf"}, {"oneOf"}):
+            branches = [
+                self._value(name, as_mapping(b), depth + 1)
+                for b in as_list(schema[next(iter(keys))])
+            ]
+            found = [f for branch in branches for f in branch or ()]
+            return None if None in branches else found or None
+        kind = schema.get("type")
+        kinds = [k for k in (as_list(kind) or [kind]) if isinstance(k, str)]
+        if not kinds or self._has_odd_references(schema):
+            return None
+        texts = [self._string(name, schema)] if "string" in kinds else []
+        others = [k for k in kinds if k != "string"]
+        typed = [self._typed(name, {**schema, "type": others})] if others else []
+        return texts + typed
+
+    def _has_odd_references(self, schema: object) -> bool:
+        """Whether a reference in a nested value points outside the definitions."""
+        text = json.dumps(schema, default=str)
+        return any(
+            not target.startswith(("#/$defs/", "#/definitions/"))
+            for target in re.findall(r'"\$ref": "((?:[^"\\]|\\.)*)"', text)
+        )
+
+    def _can_write(self, constant: object) -> bool:
+        return self._style.close not in _constant_text(constant)
+
+    def _constant(self, name: str, constant: object) -> TagFormat:
+        opening = self._opening(name, raw=isinstance(constant, str))
+        return const(opening + _constant_text(constant) + self._closing())
+
+    def _string(self, name: str, schema: Mapping[str, object]) -> TagFormat:
+        close = self._style.close
+        if "pattern" in schema:
+            if schema.keys() & {"minLength", "maxLength"}:
+                self.free.append(f"properties/{name}: lengths beside a pattern")
+            reduced = without_opening_angle(str(schema["pattern"]))
+            if reduced is not None:
+                return self._text(name, regex(reduced))
+            self.free.append(f"properties/{name}/pattern: may write the closing tag")
+            return self._text(name, any_text([close]))
+        if schema.get("format") in _FORMATS:
+            kept = {key: schema[key] for key in ("type", "format")} | {"type": "string"}
+            return self._parameter(name, kept)
+        least, most = schema.get("minLength"), schema.get("maxLength")
+        return self._text(name, self._of_length(name, least, most))
+
+    def _of_length(self, name: str, least: object, most: object) -> TagFormat:
+        close = self._style.close
+        low = least if isinstance(least, int) and least > 0 else 0
+        high = most if isinstance(most, int) and most >= low else None
+        if low > _MAX_MIN_LENGTH:
+            self.free.append(f"properties/{name}/minLength")
+            low = 0
+        head = [regex(f"[^<]{{{low}}}")] if low else []
+        if high is not None and high == low:
+            return sequence(head or [const("")])
+        return sequence([*head, any_text([close], None if high is None else high - low)])
+
+    def _typed(self, name: str, schema: Mapping[str, object]) -> TagFormat:
+        """A JSON value; strings inside it cannot contain the closing tag."""
+        kept = {key: value for key, value in schema.items() if key != "nullable"}
+        value = _json_schema(
+            "json",
+            {**kept, **self._definitions()},
+            any_order=False,
+            excludes=[self._style.close],
+        )
+        return sequence([const(self._opening(name, raw=False)), value, const(self._closing())])
+
+    def _text(self, name: str, content: TagFormat) -> TagFormat:
+        return tag(self._opening(name, raw=True), content, self._closing())
+
+    def _opening(self, name: str, *, raw: bool) -> str:
+        style = self._style
+        quote = style.quotes[:1]
+        kind = ""
+        if style.attribute is not None:
+            wire = style.attribute.raw if raw else style.attribute.json
+            kind = style.attribute.before + wire + style.attribute.after
+        key = f"{style.open}{quote}{name}{quote}{kind}{style.key_end}"
+        return key + style.value_open + style.frame
+
+    def _closing(self) -> str:
+        return self._style.frame + self._style.close
+
+    # --- a root that cannot be written out ---
+
+    def reduced(self, node: object, path: str) -> object:
+        """The schema without the string constraints that take the closing tag's guard away."""
+        if items := as_list(node):
+            return [self.reduced(item, f"{path}/{at}") for at, item in enumerate(items)]
+        return self._reduced_object(node, path) if is_mapping(node) else node
+
+    def _reduced_object(self, node: Mapping[str, object], path: str) -> Mapping[str, object]:
+        kept: dict[str, object] = {}
+        for key, value in node.items():
+            where = f"{path}/{key}".lstrip("/")
+            # By its value, because a property may bear one of these names.
+            if isinstance(value, str) and key in ("pattern", "format"):
+                self.free.append(where)
+            elif type(value) is int and key in ("minLength", "maxLength"):
+                self.free.append(where)
+            elif key in ("enum", "const", "default", "examples", "required"):
+                kept[key] = value
+            else:
+                kept[key] = self.reduced(value, where)
+        return kept
+
+
+def _constant_text(constant: object) -> str:
+    return constant if isinstance(constant, str) else json.dumps(constant, ensure_ascii=False)
+
+
+def _is_tame(constant: object) -> bool:
+    """Whether a constant survives the whitespace that the engine allows around it."""
+    if isinstance(constant, (Mapping, list)):
+        return False
+    return not isinstance(constant, str) or (
+        constant == constant.strip() and "<" not in constant and bool(constant)
+    )

@@ -1,0 +1,117 @@
+r"""Regular expressions that cannot write a marker.
+
+In the XML styles a `pattern` replaces the grammar's guard of the closing tag: with `^.*$` the text
+`x</parameter>y` is one value to the grammar and the end of one to the parser. A pattern is
+therefore held only in a form whose strings contain no `<`, by taking that character out of every
+set that has it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_FORBIDDEN: Final = "<"
+_LOOKAROUND: Final = re.compile(r"\(\?(?!:)")
+_UNKNOWN_ESCAPES: Final = frozenset("bBpPkAzZG0123456789cx")
+_COMPLEMENTS: Final = {"S": r"[^\s<]", "W": r"[^\w<]", "D": r"[^\d<]"}
+
+
+def without_opening_angle(pattern: str) -> str | None:
+    """`pattern` less the strings that contain `<`; None when it needs one or is not understood."""
+    if _LOOKAROUND.search(pattern):
+        return None
+    out: list[str] = []
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "\\":
+            escape = pattern[at : at + 2]
+            if len(escape) < 2 or escape[1] in _UNKNOWN_ESCAPES or escape[1] == _FORBIDDEN:
+                return None
+            if escape[1] == "u":
+                escape = pattern[at : at + 6]
+            out.append(_COMPLEMENTS.get(escape[1], escape))
+            at += len(escape)
+        elif character == "[":
+            end = _class_end(pattern, at)
+            reduced = _reduced_class(pattern[at:end]) if end else None
+            if reduced is None:
+                return None
+            out.append(reduced)
+            at = end
+        elif character == _FORBIDDEN:
+            return None
+        else:
+            out.append(r"[^<\n]" if character == "." else character)
+            at += 1
+    return "".join(out)
+
+
+def _class_end(pattern: str, start: int) -> int:
+    """Position after the character class that begins at `start`; 0 when it does not end."""
+    at = start + 1
+    if pattern[at : at + 1] == "^":
+        at += 1
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            at += 1
+        elif pattern[at] == "]":
+            return at + 1
+        at += 1
+    return 0
+
+
+def _reduced_class(source: str) -> str | None:
+    """A character class without `<`, None when that leaves nothing or it is not understood."""
+    negated = source.startswith("[^")
+    body = source[2:-1] if negated else source[1:-1]
+    if negated:
+        return f"[^{body}<]" if _understood(body) else None
+    if not _understood(body):
+        return None
+    if re.search(r"\\[SWD]", body):
+        return "[^<]"  # the union with a complement: nearly everything
+    kept = _without_ranges(body)
+    return f"[{kept}]" if kept else None
+
+
+def _understood(body: str) -> bool:
+    escapes = re.findall(r"\\(.)", body, re.DOTALL)
+    return not any(e in _UNKNOWN_ESCAPES for e in escapes)
+
+
+def _without_ranges(body: str) -> str:
+    """The items of a class body, ranges that span `<` split around it."""
+    items = re.findall(r"\\u[0-9a-fA-F]{4}|\\.|.", body, re.DOTALL)
+    out: list[str] = []
+    at = 0
+    while at < len(items):
+        low = items[at]
+        if at + 2 < len(items) and items[at + 1] == "-":
+            out.append(_split_range(low, items[at + 2]))
+            at += 3
+        else:
+            if low not in (_FORBIDDEN, "\\<"):
+                out.append(low)
+            at += 1
+    return "".join(out)
+
+
+def _split_range(low: str, high: str) -> str:
+    first, last = _plain(low), _plain(high)
+    if first is None or last is None or not first <= _FORBIDDEN <= last:
+        return f"{low}-{high}"
+    below = f"{low}-;" if first < ";" else (";" if first == ";" else "")
+    above = f"=-{high}" if last > "=" else ("=" if last == "=" else "")
+    return below + above
+
+
+def _plain(item: str) -> str | None:
+    """The character that a class item stands for, None for a set."""
+    if len(item) == 1:
+        return item
+    if item.startswith("\\u"):
+        return chr(int(item[2:], 16))
+    controls = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\f": "\f", "\\v": "\v"}
+    return controls.get(item) or (None if item[1].isalnum() else item[1])
