@@ -1,0 +1,1 @@
+"""Measurements of the product. Run one with `python -m benchmarks.<name>`."""
