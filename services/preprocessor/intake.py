@@ -28,6 +28,7 @@ from toolrail.messages import (
     encode,
     encode_token_ids,
 )
+from toolrail.openai.responses import check_responses
 from toolrail.telemetry import Telemetry, semconv
 
 log: Final = logging.getLogger(__name__)
@@ -84,9 +85,12 @@ class Intake:
             return bug_failed(prepare.request_id)
 
     async def _take(self, prepare: Prepare) -> Reply:
+        body = await self._body(prepare)
+        if prepare.api == "responses":
+            check_responses(body)
         if prepare.api != "chat":
             raise CallerError(_UNSUPPORTED, code="unsupported_value", status=404)
-        prepared = await self._preparing.prepare(await self._body(prepare))
+        prepared = await self._preparing.prepare(body)
         with self._metrics.stage("hand_over"):
             return await self._hand_over(prepare, prepared)
 

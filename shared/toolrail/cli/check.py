@@ -5,7 +5,8 @@ No model is looked up and nothing is compiled; `toolrail tag` shows what the gra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
 
 import msgspec
 
@@ -19,7 +20,7 @@ from toolrail.cli.rows import (
 )
 from toolrail.errors import CallerError
 from toolrail.openai.chat import check_chat
-from toolrail.openai.refusals import refusal
+from toolrail.openai.responses import check_responses
 
 _DESCRIPTION = """Validates requests as the server does before it prepares them.
 
@@ -30,7 +31,13 @@ Reads rows {"id", "api": "chat" | "responses", "request"} from standard input an
 
 class _Row(msgspec.Struct, frozen=True):
     request: msgspec.Raw
-    api: str = "chat"
+    api: Literal["chat", "responses"] = "chat"
+
+
+_CHECKS: Final[Mapping[str, Callable[[bytes], object]]] = {
+    "chat": check_chat,
+    "responses": check_responses,
+}
 
 
 def check(argv: Sequence[str]) -> int:
@@ -48,9 +55,7 @@ def _answer(row: _Row | CallerError) -> dict[str, object]:
     try:
         if isinstance(row, CallerError):
             raise row
-        if row.api != "chat":
-            raise refusal(f"The API '{row.api}' is not served yet.", param="api")
-        check_chat(bytes(row.request))
+        _CHECKS[row.api](bytes(row.request))
     except CallerError as error:
         return {"ok": False, "status": error.status, "error": error_object(error)}
     return {"ok": True}

@@ -16,11 +16,11 @@ from toolrail.errors import CallerError
 from toolrail.openai.answers import Answer, GuidedAnswer, JsonAnswer, answer
 from toolrail.openai.conversation import AssistantMessage, Message, conversation
 from toolrail.openai.decode import decode, decode_json
-from toolrail.openai.functions import Choice, choice, function_tools, invalid_schema
+from toolrail.openai.functions import Choice, choice, function_tools
 from toolrail.openai.refusals import refusal
 from toolrail.openai.sampling import Wishes, wishes
+from toolrail.openai.strict import check_strict
 from toolrail.openai.wire import ChatBody, decoder, given
-from toolrail.schema import preflight
 from toolrail.tools import Tool
 
 _REFUSED: Final = {
@@ -105,26 +105,19 @@ def check_chat(body: bytes) -> ChatRequest:
     """
     request = parse_chat(body)
     for index, tool in enumerate(request.tools):
-        if tool.strict and (fault := preflight.check(tool.parameters)):
-            raise invalid_schema(
-                f"function '{tool.name}'",
-                f"tools[{index}].function.parameters",
-                fault.path,
-                fault.rule,
-                fault.message,
-            )
+        check_strict(
+            tool.parameters,
+            strict=tool.strict,
+            owner=f"function '{tool.name}'",
+            param=f"tools[{index}].function.parameters",
+        )
     wanted = request.answer
-    if (
-        isinstance(wanted, JsonAnswer)
-        and wanted.strict
-        and (fault := preflight.check(wanted.schema))
-    ):
-        raise invalid_schema(
-            f"response_format '{wanted.name}'",
-            "response_format.json_schema.schema",
-            fault.path,
-            fault.rule,
-            fault.message,
+    if isinstance(wanted, JsonAnswer):
+        check_strict(
+            wanted.schema,
+            strict=wanted.strict,
+            owner=f"response_format '{wanted.name}'",
+            param="response_format.json_schema.schema",
         )
     return request
 
