@@ -14,13 +14,10 @@ from services.gateway.gateway import Gateway
 from services.gateway.peers import DeadPeers
 from services.gateway.server import Server, listen
 from toolrail.bus import subjects
-from toolrail.errors import ConfigError
 from toolrail.service import Runtime
 from toolrail.settings import GatewaySettings
 
 log: Final = logging.getLogger(__name__)
-
-_REASONING_FIELDS: Final = ("reasoning_content", "reasoning")
 
 _LAST_WORDS_S: Final = 2.0
 """Before the end of the drain, streams still running are told so: that long to write it."""
@@ -29,8 +26,6 @@ _LAST_WORDS_S: Final = 2.0
 async def main(runtime: Runtime[GatewaySettings]) -> None:
     """Serve HTTP until told to stop; then take nothing new and finish what runs, in `drain_s`."""
     settings = runtime.settings
-    if settings.reasoning_field not in _REASONING_FIELDS:
-        raise ConfigError("reasoning_field", f"must be one of {', '.join(_REASONING_FIELDS)}")
     with listen(settings) as listener:
         gateway = Gateway.of(runtime)
         await gateway.streams.start()
