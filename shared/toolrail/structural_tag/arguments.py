@@ -315,16 +315,20 @@ class _Writer:
         kept: dict[str, object] = {}
         for key, value in node.items():
             where = f"{path}/{key}".lstrip("/")
-            # By its value, because a property may bear one of these names.
-            if isinstance(value, str) and key in ("pattern", "format"):
-                self.free.append(where)
-            elif type(value) is int and key in ("minLength", "maxLength"):
+            if _loosens_guard(key, value):
                 self.free.append(where)
             elif key in ("enum", "const", "default", "examples", "required"):
                 kept[key] = value
             else:
                 kept[key] = self.reduced(value, where)
         return kept
+
+
+def _loosens_guard(key: str, value: object) -> bool:
+    """By the value as well as the key, because a property may bear one of these names."""
+    if isinstance(value, str):
+        return key in ("pattern", "format")
+    return type(value) is int and key in ("minLength", "maxLength")
 
 
 def _constant_text(constant: object) -> str:
