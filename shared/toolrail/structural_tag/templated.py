@@ -69,7 +69,7 @@ def templated_tag(syntax: Syntax, markers: CallMarkers, request: TagRequest) -> 
     """The tag of `request`; None when there is nothing to hold."""
     policy = request.policy
     if policy.choice == "none":
-        return _without_calls(markers, request)
+        return _without_calls(syntax, markers, request)
     if not policy.tools:
         return None
     tags = [call_tag(syntax, tool, request.options) for tool in policy.tools]
@@ -154,12 +154,11 @@ def _calls_in_text(
     )
 
 
-def _without_calls(markers: CallMarkers, request: TagRequest) -> TagFormat:
+def _without_calls(syntax: Syntax, markers: CallMarkers, request: TagRequest) -> TagFormat:
     """The ban: any text in which no call can begin. It holds inside reasoning as well."""
     if request.response is None:
         return any_text(markers.openers)
-    before = _reasoning(markers, request)
-    return sequence([*before, request.response])
+    return after_reasoning(request.response, syntax, markers, request)
 
 
 def after_reasoning(
