@@ -27,6 +27,12 @@ NAMED = {"type": "function", "function": {"name": "f"}}
 TOOLS = [function("f"), function("g")]
 ODD = {"type": "object", "properties": {"odd": {"type": "string", "pattern": "(?<=a)b"}}}
 DEAR = {"type": "object", "properties": {"dear": {"type": "string"}}}
+HELD_JSON = {
+    "type": "json_schema",
+    "json_schema": WEATHER,
+    "style": "json",
+    "max_whitespace_cnt": 16,
+}
 JSON = {"type": "json_schema", "json_schema": {"name": "report", "schema": WEATHER}}
 
 
@@ -266,7 +272,7 @@ def test_references_move_with_the_schema_they_are_in() -> None:
 
 def test_a_response_format() -> None:
     found = constrained(response_format=JSON)
-    assert asked(found)["response"] == {"type": "json_schema", "json_schema": WEATHER}
+    assert asked(found)["response"] == HELD_JSON
     assert asked(found)["choice"] == "none"
     assert found.report.to_json() == {
         "held_by": "structural_tag",
@@ -277,7 +283,7 @@ def test_a_response_format() -> None:
 
 def test_a_response_format_without_a_tag_of_the_family() -> None:
     found = constrained(response_format=JSON, dialect=Dialect(has_tags=False))
-    assert asked(found) == {"type": "json_schema", "json_schema": WEATHER}
+    assert asked(found) == HELD_JSON
 
 
 def test_a_held_answer_is_not_read_as_a_call() -> None:
@@ -290,7 +296,7 @@ def test_calls_or_a_held_answer() -> None:
     options = TagOptions(allow_tool_calls_with_structured_output=True)
     found = constrained(tools=TOOLS, response_format=JSON, deployment=Deployment(options=options))
     assert asked(found)["choice"] == "auto"
-    assert asked(found)["response"] == {"type": "json_schema", "json_schema": WEATHER}
+    assert asked(found)["response"] == HELD_JSON
     assert found.parse.tool_choice == "auto"
     assert found.report.notes == ()
 

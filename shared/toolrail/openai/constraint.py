@@ -32,6 +32,7 @@ from toolrail.openai.report import HeldSchema, Report
 from toolrail.openai.schemas import call_schema
 from toolrail.parsing import ParseSpec
 from toolrail.structural_tag import TagFormat, TagOptions
+from toolrail.structural_tag.arguments import MAX_WHITESPACE
 from toolrail.tools import JsonSchema, StartsIn, Tool, ToolPolicy
 
 Settling: TypeAlias = "Generator[str, Verdict, Constraint]"
@@ -269,7 +270,12 @@ def _answer_format(answer: JsonAnswer) -> TagFormat:
 
 
 def _json_format(schema: JsonSchema) -> TagFormat:
-    return {"type": "json_schema", "json_schema": schema}
+    return {
+        "type": "json_schema",
+        "json_schema": schema,
+        "style": "json",
+        "max_whitespace_cnt": MAX_WHITESPACE,
+    }
 
 
 def _tag_json(format_: TagFormat) -> str:
