@@ -37,10 +37,14 @@ class ProseContext:
             return
         for part in text.split("\n")[:-1]:
             self._extend(part)
-            if self._line_start.lstrip().startswith(FENCE):
-                self.fenced = not self.fenced
+            self.fenced = self.fenced_after("\n")
             self.line = self._line_start = ""
         self._extend(text.rpartition("\n")[2])
+
+    def fenced_after(self, text: str) -> bool:
+        """Whether a code fence is open once `text`, line breaks or nothing, is added."""
+        toggles = "\n" in text and self._line_start.lstrip().startswith(FENCE)
+        return self.fenced != toggles
 
     def _extend(self, text: str) -> None:
         self.line = (self.line + text)[-CONTEXT:]

@@ -153,10 +153,14 @@ class TurnParser:
     # --- tool markup ---
 
     def _open(self, marker: str, opener: str) -> bool:
-        quote = self._prose.context.open_quote() if self._trials < _MAX_TRIALS else None
-        self._buffer.take(len(marker) - len(opener))
+        lead = self._buffer.take(len(marker) - len(opener))
+        context = self._prose.context
+        if lead and context.fenced_after(lead):
+            self._prose.put(lead)  # inside a code block it is a line of the block
+        elif lead:
+            context.reset()  # a line break ends a quotation
+        self._quote = context.open_quote() if self._trials < _MAX_TRIALS else None
         self._opener = self._buffer.take(len(opener))
-        self._quote = quote if marker == opener else None  # a line break ends a quotation
         self._start_block()
         return True
 

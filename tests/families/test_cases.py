@@ -1,0 +1,74 @@
+"""Every case of every family, however the stream is cut."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.families.kinds import KINDS
+from tests.families.loading import (
+    CASES,
+    FAMILIES,
+    CannotOccur,
+    Case,
+    cases,
+    parse,
+    random_cuts,
+    rows,
+    shown,
+)
+
+ALL = [pytest.param(case, id=f"{f}-{case.id}") for f in FAMILIES for case in cases(f)]
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_events_do_not_depend_on_the_cuts(case: Case) -> None:
+    text = case.text
+    streams = {
+        "given": case.chunks,
+        "whole": [text],
+        "characters": text,
+        "random": list(random_cuts(text, case.id)),
+    }
+    for at in random.Random(case.id).sample(range(len(text) + 1), min(2, len(text) + 1)):
+        streams[f"cut at {at}"] = [text[:at], text[at:]]
+    for cut, chunks in streams.items():
+        turn = parse(case.spec, chunks, cut=case.cut)
+        assert shown(turn) == case.events, cut
+        for wire_id, call in zip(case.wire_ids, turn.calls, strict=True):
+            assert wire_id in (None, call.id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ALL)
+def test_every_cut_in_two(case: Case) -> None:
+    for at in range(len(case.text) + 1):
+        turn = parse(case.spec, [case.text[:at], case.text[at:]], cut=case.cut)
+        assert shown(turn) == case.events, at
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cases_agree_with_themselves(family: str) -> None:
+    found = cases(family)
+    assert len({case.id for case in found}) == len(found)
+    for case in found:
+        assert "".join(case.chunks) == case.text
+        called = any(event["kind"] == "tool_call" for event in case.events)
+        follows = "length" if case.cut else ("tool_calls" if called else "stop")
+        assert case.finish in (None, follows), case.id
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_family_has_every_kind_of_case(family: str) -> None:
+    found = rows(CASES / f"{family}.jsonl")
+    owned = {kind for row in found for kind in row.kinds}
+    assert owned <= KINDS.keys()
+    assert not KINDS.keys() - owned
+    for row in found:
+        if isinstance(row, CannotOccur):
+            assert len(row.reason) > 20, "a reason is a sentence"
+
+
+def test_every_case_file_is_of_a_family() -> None:
+    assert {path.stem for path in CASES.glob("*.jsonl")} == set(FAMILIES)
