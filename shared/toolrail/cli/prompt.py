@@ -61,7 +61,7 @@ class _Files(Protocol):
     eos_token: str | None
 
 
-class _Models:
+class Models:
     """Tokenizers and templates, loaded once each."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class _Models:
 def prompt(argv: Sequence[str]) -> int:
     """The exit status: 0 unless the input cannot be read."""
     flags("prompt", _DESCRIPTION, argv)
-    models = _Models()
+    models = Models()
     try:
         for row_id, row in rows(_Row):
             write({"id": row_id, **_answer(row, models)})
@@ -119,7 +119,7 @@ def prefix_hash(token_ids: Sequence[int]) -> str:
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
-def _answer(row: _Row | CallerError, models: _Models) -> dict[str, object]:
+def _answer(row: _Row | CallerError, models: Models) -> dict[str, object]:
     try:
         if isinstance(row, CallerError):
             raise row
@@ -135,7 +135,7 @@ def _answer(row: _Row | CallerError, models: _Models) -> dict[str, object]:
     return {"prompt": text, "prompt_token_ids": ids, "prefix_hash": prefix_hash(ids)}
 
 
-def _render(row: _Row, models: _Models) -> str:
+def _render(row: _Row, models: Models) -> str:
     request = check_chat(bytes(row.request))
     policy = PromptPolicy()
     if row.parser or row.reasoning_parser:
@@ -150,12 +150,18 @@ def _render(row: _Row, models: _Models) -> str:
     )
 
 
+def today() -> datetime:
+    """The beginning of today, UTC."""
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def _date(text: str | None) -> datetime:
+    if text is None:
+        return today()
     try:
-        date = datetime.now(UTC) if text is None else datetime.fromisoformat(text)
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError as error:
         raise ConfigError("date", f"not of the form YYYY-MM-DD: {text!r}") from error
-    return datetime(date.year, date.month, date.day, tzinfo=UTC)
 
 
 def _read(model: str) -> _Files:
