@@ -48,7 +48,7 @@ async def _through_blob(
 ) -> Reply:
     name = f"body.{prepare.request_id}"
     with anyio.move_on_after(timeout_s) as scope:
-        await bus.blobs.put(name, prepare.body)
+        await bus.blobs.put(name, prepare.body, ttl_s=2 * timeout_s)
     if scope.cancelled_caught:
         raise DeadlineError("storing the body took too long")
     try:

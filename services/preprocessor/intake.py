@@ -33,6 +33,9 @@ from toolrail.telemetry import Telemetry, semconv
 
 log: Final = logging.getLogger(__name__)
 
+_PROMPT_KEPT_S: Final = 3600.0
+"""A prompt that travels as a blob goes by itself after this, or at its request's deadline."""
+
 _UNSUPPORTED: Final = "this API is not served yet: use /v1/chat/completions"
 
 
@@ -108,7 +111,9 @@ class Intake:
         blob = None
         if len(payload) > self._bus.max_payload_bytes:
             blob = f"prompt.{prepare.request_id}"
-            await self._bus.blobs.put(blob, encode_token_ids(stream.prompt_token_ids))
+            kept_s = min(_PROMPT_KEPT_S, _seconds_left(prepare))
+            ids = encode_token_ids(stream.prompt_token_ids)
+            await self._bus.blobs.put(blob, ids, ttl_s=kept_s)
             stream = msgspec.structs.replace(stream, prompt_token_ids=(), prompt_blob=blob)
             payload = encode(stream)
         if len(payload) > self._bus.max_payload_bytes:

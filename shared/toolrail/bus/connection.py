@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, cast
@@ -44,6 +45,12 @@ _RELIEF_TIMEOUT_S: Final = 10
 _MAX_PENDING_MESSAGES: Final = 65_536
 _MAX_PENDING_BYTES: Final = 128 << 20
 _STREAM_FULL: Final = 10077
+_AWAY: Final = 503
+
+
+def without_secrets(urls: str) -> str:
+    """Server URLs as they may be shown: `nats://user:password@host` without its user."""
+    return re.sub(r"//[^/,@]*@", "//", urls)
 
 
 def translated(error: BaseException, what: str) -> ToolrailError | ValueError:
@@ -55,12 +62,17 @@ def translated(error: BaseException, what: str) -> ToolrailError | ValueError:
             return DeadlineError(f"no answer in time: {what}")
         case nats_errors.MaxPayloadError():
             return ValueError(f"payload over the limit of the bus: {what}")
-        case js_errors.APIError() if error.err_code == _STREAM_FULL:
-            return QueueFullError(f"full: {what}")
         case js_errors.APIError():
-            return FaultError(f"{what}: {error.description}")
+            return _api_error(error, what)
         case _:
             return BusClosedError(f"{what}: {type(error).__name__}")
+
+
+def _api_error(error: js_errors.APIError, what: str) -> FaultError:
+    if error.err_code == _STREAM_FULL:
+        return QueueFullError(f"full: {what}")
+    kind = BusClosedError if error.code == _AWAY else FaultError
+    return kind(f"{what}: {error.description}")
 
 
 class OrderedClient(Client):

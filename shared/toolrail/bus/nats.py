@@ -13,7 +13,15 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from toolrail.bus import hops, setup, subjects
-from toolrail.bus.connection import FOREIGN, Connection, OrderedClient, Outbox, log, translated
+from toolrail.bus.connection import (
+    FOREIGN,
+    Connection,
+    OrderedClient,
+    Outbox,
+    log,
+    translated,
+    without_secrets,
+)
 from toolrail.bus.nats_store import NatsKeyValue, NatsObjectStore
 from toolrail.bus.nats_work import NatsWorkQueue
 from toolrail.bus.port import BusStats, FrameHandler, RequestHandler, Subscription
@@ -70,7 +78,8 @@ class NatsBus:
                 await _set_up(connection)
         except FOREIGN as error:
             await client.close()
-            raise BusClosedError(f"no bus at {settings.nats_url}: {error or 'timeout'}") from error
+            place = without_secrets(settings.nats_url)
+            raise BusClosedError(f"no bus at {place}: {type(error).__name__}") from error
         return cls(connection)
 
     @property

@@ -27,7 +27,6 @@ _KEEP_WATCH_S: Final = 60.0
 _KEEP_READER_S: Final = 5.0
 _RETRY_S: Final = 0.25
 _CHUNK_BYTES: Final = 128 << 10
-_MAX_UNACKNOWLEDGED_CHUNKS: Final = 16
 _READ_TIMEOUT_S: Final = 30.0
 
 
@@ -86,6 +85,7 @@ class _Watch:
         self._handler = handler
         self._prefix = f"{setup.KV_PREFIX}.{bucket}."
         self._known: set[str] = set()
+        self._present: set[str] = set()
         self._grace: dict[str, asyncio.TimerHandle] = {}
         self._grace_until = 0.0
         self._replay: Replay | None = None
@@ -135,14 +135,12 @@ class _Watch:
                 self._stale = self._stale or silent
 
     async def _read_again(self) -> None:
-        before = set(self._known)
-        loop = asyncio.get_running_loop()
-        self._grace_until = loop.time() + self._ttl_s
+        self._grace_until = asyncio.get_running_loop().time() + self._ttl_s
         if self._replay is not None:
             await self._replay.close()
-        self._known.clear()
+        self._present.clear()
         await self._read()
-        for key in before - self._known:
+        for key in self._known - self._present:
             self._expire(key)
 
     async def _read(self) -> None:
@@ -154,7 +152,11 @@ class _Watch:
         except NotFoundError:  # the server came back without its state
             await setup.ensure(self._connection)
             await self._replay.open(*arguments, _KEEP_WATCH_S)
-        await self._replay.caught_up()
+        try:
+            await self._replay.caught_up()
+        except BaseException:
+            await self._replay.close()
+            raise
 
     def _changed(self, message: Msg) -> None:
         key = message.subject.removeprefix(self._prefix)
@@ -164,6 +166,7 @@ class _Watch:
         elif _OPERATION in headers:
             self._tell(key, None)
         else:
+            self._present.add(key)
             self._tell(key, message.data)
 
     def _expire(self, key: str) -> None:
@@ -177,10 +180,12 @@ class _Watch:
     def _tell(self, key: str, value: bytes | None) -> None:
         if (timer := self._grace.pop(key, None)) is not None:
             timer.cancel()
-        if value is None:
-            self._known.discard(key)
-        else:
+        if value is not None:
             self._known.add(key)
+        elif key in self._known:
+            self._known.remove(key)
+        else:  # the trace of a key that was gone before
+            return
         self._handler(key, value)
 
 
@@ -230,7 +235,9 @@ class NatsObjectStore:
     async def _record(self, name: str) -> dict[str, object] | None:
         try:
             found = await self._connection.jetstream.get_last_msg(
-                self._stream, self._record_subject(name), direct=True
+                self._stream,
+                self._record_subject(name),
+                direct=False,  # the leader answers: a copy may not have yet what was just put
             )
         except NotFoundError:
             return None
@@ -240,18 +247,15 @@ class NatsObjectStore:
     async def _store(self, name: str, data: bytes, ttl_s: float | None) -> None:
         headers = {} if ttl_s is None else {_TTL: f"{max(1, math.ceil(ttl_s))}s"}
         nuid = secrets.token_hex(11)
-        chunks = [data[at : at + _CHUNK_BYTES] for at in range(0, len(data), _CHUNK_BYTES)]
-        for first in range(0, len(chunks), _MAX_UNACKNOWLEDGED_CHUNKS):
-            # In order on the wire: each is written before the first wait of the next begins.
-            async with asyncio.TaskGroup() as group:
-                for chunk in chunks[first : first + _MAX_UNACKNOWLEDGED_CHUNKS]:
-                    group.create_task(self._publish(f"C.{nuid}", chunk, headers))
+        starts = range(0, len(data), _CHUNK_BYTES)
+        for at in starts:
+            await self._publish(f"C.{nuid}", data[at : at + _CHUNK_BYTES], headers)
         record: dict[str, Any] = {
             "name": name,
             "bucket": subjects.BLOBS_BUCKET,
             "nuid": nuid,
             "size": len(data),
-            "chunks": len(chunks),
+            "chunks": len(starts),
             "digest": _digest(data),
             "options": {"max_chunk_size": _CHUNK_BYTES},
         }

@@ -124,6 +124,7 @@ class _Pull:
         self._requests = 0
         self._subscription: NatsSubscription | None = None
         self._stale = False
+        self._refused = False
         self._heard = 0.0
         self._wake = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -159,6 +160,8 @@ class _Pull:
         while True:
             self._wake.clear()
             try:
+                if self._refused:  # not at once, or a server that refuses is asked without end
+                    await asyncio.sleep(_RETRY_S)
                 if self._stale:
                     await self._unlisten()
                     await self._listen()
@@ -182,7 +185,7 @@ class _Pull:
         self._inbox = self._connection.client.new_inbox()
         self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._receive)
         self._credit.lose()
-        self._stale = False
+        self._stale = self._refused = False
 
     async def _unlisten(self) -> None:
         """Void all open requests: without interest in their inbox the server forgets them."""
@@ -236,5 +239,5 @@ class _Pull:
             self._credit.expire(int(unserved))
         else:  # leader change, consumer gone, nobody there: start again
             log.info("pull ended", extra={"status": status})
-            self._stale = True
+            self._stale = self._refused = True
         self._wake.set()

@@ -48,20 +48,22 @@ class Replay:
         inbox = self._connection.client.new_inbox()
         self._heard = asyncio.get_running_loop().time()
         self._subscription = await self._connection.subscribe(inbox, self._receive)
-        info = await self._connection.jetstream.add_consumer(
-            stream,
-            api.ConsumerConfig(
-                deliver_subject=inbox,
-                deliver_policy=policy,
-                filter_subject=subject,
-                ack_policy=api.AckPolicy.NONE,
-                max_deliver=1,
-                idle_heartbeat=HEARTBEAT_S,
-                inactive_threshold=keep_s,
-                mem_storage=True,
-                num_replicas=1,
-            ),
+        config = api.ConsumerConfig(
+            deliver_subject=inbox,
+            deliver_policy=policy,
+            filter_subject=subject,
+            ack_policy=api.AckPolicy.NONE,
+            max_deliver=1,
+            idle_heartbeat=HEARTBEAT_S,
+            inactive_threshold=keep_s,
+            mem_storage=True,
+            num_replicas=1,
         )
+        try:
+            info = await self._connection.jetstream.add_consumer(stream, config)
+        except BaseException:
+            await self.close()
+            raise
         delivered = info.delivered.consumer_seq if info.delivered else 0
         self._present = (info.num_pending or 0) + (delivered or 0)
         self._check_caught_up()

@@ -118,7 +118,7 @@ async def _connected(
         try:
             bus = await NatsBus.connect(settings, telemetry=telemetry)
         except FaultError as error:
-            log.error("no bus", extra={"nats_url": settings.nats_url, "reason": str(error)})
+            log.error("no bus", extra={"reason": str(error)})
         tasks.cancel_scope.cancel()
     return bus
 
