@@ -27,6 +27,9 @@ log: Final = logging.getLogger(__name__)
 
 _MAX_MODELS: Final = 16
 
+_RETRY_S: Final = 10.0
+"""How long a model that could not be loaded is not tried again: trying may take seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
@@ -60,6 +63,7 @@ class Models:
         self._directory = directory
         self._template_timeout_s = template_timeout_s
         self._made: OrderedDict[bytes, ServedModel] = OrderedDict()
+        self._failed: dict[bytes, tuple[float, FaultError]] = {}
         self._making = anyio.Lock()
 
     async def get(self, card: ModelCard) -> ServedModel:
@@ -72,11 +76,22 @@ class Models:
         if key not in self._made:
             async with self._making:
                 if key not in self._made:
-                    self._made[key] = await self._make(card)
-                    while len(self._made) > _MAX_MODELS:
-                        self._made.popitem(last=False)
+                    await self._load(key, card)
         self._made.move_to_end(key)
         return self._made[key]
+
+    async def _load(self, key: bytes, card: ModelCard) -> None:
+        retry_at, failure = self._failed.get(key, (0.0, None))
+        if failure is not None and anyio.current_time() < retry_at:
+            raise FaultError(str(failure))
+        self._failed.clear()
+        try:
+            self._made[key] = await self._make(card)
+        except FaultError as error:
+            self._failed[key] = anyio.current_time() + _RETRY_S, error
+            raise
+        while len(self._made) > _MAX_MODELS:
+            self._made.popitem(last=False)
 
     async def _make(self, card: ModelCard) -> ServedModel:
         try:

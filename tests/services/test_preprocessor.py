@@ -291,6 +291,15 @@ async def test_a_model_that_cannot_be_served_is_our_fault(changes: dict[str, Any
         assert reply.status == 500
 
 
+async def test_a_model_that_cannot_be_loaded_is_not_tried_at_every_request() -> None:
+    async with bench(card(tokenizer="late")) as b:
+        assert isinstance(await b.chat(), Failed)
+        await b.gateway.blobs.put("late", tokenizer_json().encode())
+        assert isinstance(await b.chat(), Failed)
+        await register(b.gateway, card(tokenizer="late", context_length=999))
+        assert isinstance(await b.chat(), Accepted)
+
+
 async def test_a_bug_is_an_internal_error_without_its_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
