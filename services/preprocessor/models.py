@@ -63,7 +63,7 @@ class Models:
         self._directory = directory
         self._template_timeout_s = template_timeout_s
         self._made: OrderedDict[bytes, ServedModel] = OrderedDict()
-        self._failed: dict[bytes, tuple[float, FaultError]] = {}
+        self._failed: dict[bytes, tuple[float, str]] = {}
         self._making = anyio.Lock()
 
     async def get(self, card: ModelCard) -> ServedModel:
@@ -81,14 +81,14 @@ class Models:
         return self._made[key]
 
     async def _load(self, key: bytes, card: ModelCard) -> None:
-        retry_at, failure = self._failed.get(key, (0.0, None))
-        if failure is not None and anyio.current_time() < retry_at:
-            raise FaultError(str(failure))
-        self._failed.clear()
+        now = anyio.current_time()
+        self._failed = {k: known for k, known in self._failed.items() if now < known[0]}
+        if key in self._failed:
+            raise FaultError(self._failed[key][1])
         try:
             self._made[key] = await self._make(card)
         except FaultError as error:
-            self._failed[key] = anyio.current_time() + _RETRY_S, error
+            self._failed[key] = now + _RETRY_S, str(error)
             raise
         while len(self._made) > _MAX_MODELS:
             self._made.popitem(last=False)
