@@ -8,6 +8,7 @@ name, arguments). Both are made from a family's `Syntax`; a family that neither 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Literal, Protocol
@@ -87,7 +88,7 @@ class ObjectsBlock:
         if not self._closers:
             self._output.end()
             return Read.DONE
-        closed = _after_brackets(buffer, self._closers, final=final)
+        closed = _after_brackets(buffer, [words(c) for c in self._closers], final=final)
         if closed is None:
             return Read.MORE
         self._output.end(complete=closed or not self._required)
@@ -132,6 +133,12 @@ class CallShape:
         self.section_ends: Final = closers(syntax)
         self.section_begins: Final = (section.begin.strip(), *section.begins) if section else ()
         self.between: Final = Markers([self.opener, *self.section_ends, *self.section_begins])
+
+    def may_grow(self, text: str) -> bool:
+        """Whether `text`, after a call's opener, can be the start of a header."""
+        header, prefix = text.lstrip(), self.prefix.strip()
+        rest = header.removeprefix(prefix)
+        return prefix.startswith(header) or ("<" not in rest.strip() and len(text) <= _MAX_HEADER)
 
     def header(self, text: str) -> tuple[str, str | None] | None:
         """Name and wire id of a header, or None when it is none."""
@@ -219,9 +226,8 @@ class CallBlock:
         text, terminator = buffer.until(self._shape.terminators, final=final)
         self._header.append(text)
         if terminator is None:
-            so_far = "".join(self._header)
-            broken = len(so_far) > _MAX_HEADER or "<" in so_far.strip()
-            return Read.BAD if broken or final else Read.MORE
+            broken = final or not self._shape.may_grow("".join(self._header))
+            return Read.BAD if broken else Read.MORE
         header = self._shape.header("".join(self._header))
         if header is None:
             return Read.BAD
@@ -283,7 +289,7 @@ class CallBlock:
         return self._args.status
 
     def _read_close(self, buffer: Buffer, final: bool) -> Read | None:
-        closed = _after_brackets(buffer, self._shape.close, final=final)
+        closed = _after_brackets(buffer, [self._shape.close], final=final)
         if closed is None:
             return Read.MORE
         if not closed and self._shape.syntax.closer_required:
@@ -318,23 +324,40 @@ def _comes(buffer: Buffer, markers: tuple[str, ...], *, final: bool) -> bool | N
     return None
 
 
-def _after_brackets(buffer: Buffer, ends: tuple[str, ...], *, final: bool) -> bool | None:
-    """Consume one of `ends` if it comes next, whitespace and surplus closing brackets aside.
+def _after_brackets(buffer: Buffer, ends: Sequence[tuple[str, ...]], *, final: bool) -> bool | None:
+    """Consume one of `ends` (its words, whitespace between them) if it comes next.
 
-    Small models often write one brace too many; the call before it is complete all the same.
+    Whitespace and surplus closing brackets before it are consumed with it: small models often
+    write one brace too many; the call before it is complete all the same.
     """
     window, pos = buffer.window, buffer.pos
     at = pos
     while at < len(window) and (window[at].isspace() or window[at] in "}]"):
         at += 1
-    rest = window[at : at + max(map(len, ends), default=0)]
+    partial = False
     for end in ends:
-        if rest.startswith(end):
-            buffer.take(at + len(end) - pos)
+        stop, whole = _matched(window, at, end)
+        if whole:
+            buffer.take(stop - pos)
             return True
-    if any(end.startswith(rest) for end in ends):
-        if not final:
-            return None
-        if rest:
-            buffer.take(at + len(rest) - pos)  # the stream ended inside the closer
+        partial = partial or stop == len(window)
+    if partial and not final:
+        return None
+    if partial and at < len(window):
+        buffer.take(len(window) - pos)  # the stream ended inside the closer
     return False
+
+
+def _matched(window: str, at: int, parts: tuple[str, ...]) -> tuple[int, bool]:
+    """How far `parts`, with whitespace before each, are there from `at` on, and whether wholly.
+
+    A stop at the end of the window means that more text decides.
+    """
+    for part in parts:
+        while at < len(window) and window[at].isspace():
+            at += 1
+        rest = window[at : at + len(part)]
+        if rest != part:
+            return (len(window) if part.startswith(rest) else at), False
+        at += len(part)
+    return at, True
