@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
 from tests import stack as stacks
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.engine
 THINK, END_THINK, CALL, END_CALL = 3, 4, 5, 6
 """Ids of the markers in the model `demo-think`."""
 
-NO_STRINGS = tool("set", closed(level=SMALL, on={"type": "boolean"}))
+LEVEL = closed(level=SMALL, on={"type": "boolean"})
+NO_STRINGS = tool("set", LEVEL)
 AT_ONCE = 8
 
 
@@ -58,21 +60,22 @@ def test_twenty_required_calls_with_mixed_schemas_are_valid(client: httpx.Client
             assert not any(marker in turn.content for marker in MARKERS)
 
 
-def test_none_shows_no_marker_however_hard_it_is_pushed(client: httpx.Client) -> None:
-    for marker in (CALL, END_CALL):
-        turn = stream(
-            client,
-            request(
-                "What is the capital of France?",
-                tools=all_tools()[:3],
-                tool_choice="none",
-                logit_bias={str(marker): 100},
-                max_tokens=24,
-            ),
-        )
-        assert turn.calls == []
-        assert turn.content
-        assert not any(part in turn.content for part in MARKERS)
+@pytest.mark.parametrize("marker", [THINK, END_THINK, CALL, END_CALL])
+def test_none_shows_no_marker_however_hard_it_is_pushed(client: httpx.Client, marker: int) -> None:
+    turn = stream(
+        client,
+        request(
+            "What is the capital of France?",
+            tools=all_tools()[:3],
+            tool_choice="none",
+            logit_bias={str(marker): 100},
+            max_tokens=24,
+        ),
+    )
+    assert turn.calls == []
+    assert not any(part in turn.content + turn.reasoning for part in MARKERS)
+    if marker == CALL:
+        assert turn.content, "what it may not write leaves room for an answer"
 
 
 def test_auto_answers_in_text(client: httpx.Client) -> None:
@@ -96,29 +99,49 @@ def test_auto_holds_a_call_once_one_has_begun(client: httpx.Client) -> None:
     )
     (call,) = turn.calls
     assert call.name == "set"
-    assert set(json.loads(call.text)) == {"level", "on"}
+    jsonschema.validate(json.loads(call.text), LEVEL)
     assert turn.finish_reason == "tool_calls"
 
 
-def test_reasoning_comes_apart_from_content_and_before_the_call(client: httpx.Client) -> None:
+def test_reasoning_comes_apart_from_the_call_after_it(client: httpx.Client) -> None:
+    """It has never seen the markers: bias makes it end its reasoning at some time, then call."""
+    asked = request(
+        "Set the level.",
+        tools=[NO_STRINGS],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        chat_template_kwargs={"enable_thinking": True},
+        logit_bias={str(END_THINK): 6.5, str(CALL): 100},
+        temperature=1,
+        max_tokens=150,
+        n=12,
+    )
+    answer = client.post("/v1/chat/completions", json=asked).json()
+    reasoned_and_called = 0
+    for choice in answer["choices"]:
+        message = choice["message"]
+        reasoning, calls = message.get("reasoning_content"), message.get("tool_calls", [])
+        assert not message["content"]
+        assert not any(part in (reasoning or "") for part in MARKERS)
+        assert choice["finish_reason"] == ("tool_calls" if calls else "length")
+        for call in calls:
+            jsonschema.validate(json.loads(call["function"]["arguments"]), LEVEL)
+        reasoned_and_called += bool(reasoning and calls)
+    assert reasoned_and_called
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0
+
+
+def test_reasoning_is_streamed_as_reasoning(client: httpx.Client) -> None:
     asked = request(
         "Set the level.",
         tools=[NO_STRINGS],
         tool_choice="required",
         chat_template_kwargs={"enable_thinking": True},
-        # It has never seen the marker that ends its reasoning; this makes it likely soon.
-        logit_bias={str(END_THINK): 12},
-        max_tokens=300,
+        max_tokens=24,
     )
-    answer = client.post("/v1/chat/completions", json=asked).json()
-    message = answer["choices"][0]["message"]
-    assert message["reasoning_content"]
-    assert not any(part in message["reasoning_content"] for part in MARKERS)
-    (call, *_) = message["tool_calls"]
-    assert set(json.loads(call["function"]["arguments"])) == {"level", "on"}
     turn = stream(client, asked)
-    assert turn.reasoning == message["reasoning_content"]
-    assert turn.calls[0].text == call["function"]["arguments"]
+    assert turn.reasoning
+    assert (turn.content, turn.finish_reason) == ("", "length")
 
 
 def test_a_prompt_longer_than_the_context_is_refused(client: httpx.Client) -> None:
