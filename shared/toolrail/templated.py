@@ -154,11 +154,12 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
     first = syntax.call[0]
     if isinstance(first, Objects):
         block: Callable[[str, Reading], Block] = partial(_objects, first, syntax)
-        resume = None
+        resume, header = None, ""
     else:
         shape = CallShape(syntax)
         block = partial(_calls, shape)
         resume = partial(_resume, shape) if syntax.section else None
+        header = shape.opener + shape.prefix if shape.prefix else ""
     return Grammar(
         openers=opener_markers(syntax),
         block=block,
@@ -168,6 +169,7 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
         lead=syntax.lead,
         separator=syntax.separator,
         prose_after_opener=syntax.prose_after_opener,
+        header=header,
     )
 
 

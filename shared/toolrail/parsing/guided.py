@@ -45,6 +45,8 @@ class GuidedParser:
         self._buffer: Final = Buffer()
         self._output: Final = Output()
         self._kinds: Final = marker_kinds(grammar, spec)
+        if grammar.header:
+            self._kinds[grammar.header] = "open"
         self._markers: Final[dict[Channel, Markers]] = {
             "text": Markers([*self._kinds, *_STARTS]),
             "reasoning": Markers(self._kinds),
@@ -164,7 +166,8 @@ class GuidedParser:
             self._trials += 1
             self._buffer.keep()
             self._discarded = Output()
-            self._native = self._grammar.block(marker, Reading(self._discarded, self._tools))
+            opener = next(o for o in self._grammar.openers if marker.startswith(o))
+            self._native = self._grammar.block(opener, Reading(self._discarded, self._tools))
             self._state = _State.NATIVE
         return True
 

@@ -42,6 +42,8 @@ class Grammar:
         lead: framing eaten before an opener, all of it or nothing.
         separator: framing eaten after tool markup, as much of it as is there.
         prose_after_opener: as in `syntax.Syntax`.
+        header: an opener with what its header begins with (`<|tool_call_begin|>functions.`), which
+            around a guided payload are one marker, or "".
     """
 
     openers: tuple[str, ...]
@@ -52,6 +54,7 @@ class Grammar:
     lead: str = ""
     separator: str = ""
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
+    header: str = ""
 
 
 class _State(Enum):
