@@ -162,6 +162,18 @@ class Buffer:
         self.pos = 0
         self.consumed -= len(back)
 
+    def give_back(self, text: str) -> None:
+        """Make `text`, which was consumed last, unread again."""
+        self._text = text + self._text[self.pos :]
+        self.pos = 0
+        self.consumed -= len(text)
+        left = len(text)
+        while left and self._journal:
+            piece = self._journal.pop()
+            if len(piece) > left:
+                self._journal.append(piece[:-left])
+            left -= min(left, len(piece))
+
     def forget(self) -> None:
         """End the journal; what was consumed is gone."""
         self._journal = None

@@ -16,6 +16,5 @@ if __name__ == "__main__":
         row = json.loads(line)
         order = ("family", "case", "name")
         head = {key: row[key] for key in order} | {"kinds": kinds_of(row["name"])}
-        print(
-            json.dumps(head | {k: v for k, v in row.items() if k not in head}, ensure_ascii=False)
-        )
+        kept = {key: value for key, value in row.items() if key not in head}
+        sys.stdout.write(json.dumps(head | kept, ensure_ascii=False) + "\n")

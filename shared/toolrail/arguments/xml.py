@@ -43,7 +43,8 @@ class XmlArguments:
         self._types: Final = types
         self._output: Final = output
         self._key_end: Final = Markers([style.key_end])
-        self._ends: Final = _ends(style)
+        self._ends: Final = _ends(style, (style.close, *style.missing_close))
+        self._late_ends: Final = _ends(style, (style.close,), style.open)
         self._at = _At.OPEN
         self._header: list[str] = []
         self._count = 0
@@ -51,7 +52,8 @@ class XmlArguments:
         self._wire: str | None = None  # what the type attribute said: "raw", "json" or nothing
         self._value: list[str] = []
         self._streams = False
-        self._doubtful: list[str] | None = None
+        self._doubtful: list[str] | None = None  # from a closer that structure did not follow
+        self._early: list[str] | None = None  # from a call's closer that may end the value
 
     def read(self, buffer: Buffer, *, final: bool = False) -> Read:
         """Read on."""
@@ -110,7 +112,7 @@ class XmlArguments:
             elif frame.startswith(ahead) and not final:
                 return Read.MORE
         self._value = []
-        self._doubtful = None
+        self._doubtful = self._early = None
         self._streams = self._wire == "raw" or (
             self._wire is None and self._types.of(self._key).text_only
         )
@@ -121,25 +123,33 @@ class XmlArguments:
         return None
 
     def _read_value(self, buffer: Buffer, final: bool) -> Read | None:
-        text, marker = buffer.until(self._ends)
+        text, marker = buffer.until(self._ends if self._early is None else self._late_ends)
         self._add(text)
-        if marker is None:
+        if marker is None and not (final and self._early is not None):
             return Read.MORE
+        if marker is None or marker == self._style.open:
+            return self._end_early(buffer)
         end = marker.removeprefix(self._style.frame) if self._style.frame else marker
-        counts = self._counts(buffer, marker, end, final)
+        own = end == self._style.close
+        counts = self._counts(buffer, marker, own, final)
         if counts is None:
             return Read.MORE
-        if not counts:
-            if end == self._style.close and self._doubtful is None:
-                self._doubtful = []
-            self._add(buffer.take(len(marker)))
-            return None
-        buffer.take(len(marker) if end == self._style.close else len(marker) - len(end))
-        return self._end_value(own_closer=end == self._style.close)
+        return self._take_end(buffer.take(len(marker)), own=own, counts=counts)
 
-    def _counts(self, buffer: Buffer, marker: str, end: str, final: bool) -> bool | None:
-        """Whether `marker`, unread in the buffer, ends the value; None: what follows decides."""
-        own = end == self._style.close
+    def _take_end(self, taken: str, *, own: bool, counts: bool) -> Read | None:
+        """What a closer inside a value does: it ends it, it may have ended it, or it is data."""
+        if counts and own:
+            return self._end_at_closer()
+        if counts:
+            self._early = [taken]
+            return None
+        if own and self._doubtful is None:
+            self._doubtful = []
+        self._add(taken)
+        return None
+
+    def _counts(self, buffer: Buffer, marker: str, own: bool, final: bool) -> bool | None:
+        """Whether `marker`, unread in the buffer, may end the value; None: what follows decides."""
         follow = self._style.follow if own else self._style.missing_follow
         if own and not follow:
             return True
@@ -154,24 +164,35 @@ class XmlArguments:
         if at - start > _MAX_LOOKAHEAD:
             return own
         if any(marker.startswith(rest) for marker in follow):
-            return True if final and not rest else (None if not final else False)
+            return None if not final else not rest
         return False
 
     def _add(self, text: str) -> None:
         if not text:
             return
-        if self._doubtful is not None:
+        if self._early is not None:
+            self._early.append(text)
+        elif self._doubtful is not None:
             self._doubtful.append(text)
         elif self._streams:
             self._output.arguments(_escaped(text))
         else:
             self._value.append(text)
 
-    def _end_value(self, *, own_closer: bool) -> Read | None:
-        if self._doubtful is not None and own_closer:
-            # What looked like the closer was data after all.
-            doubtful, self._doubtful = "".join(self._doubtful), None
-            self._add(doubtful)
+    def _end_at_closer(self) -> Read | None:
+        """The value's own closer came: whatever else looked like an end was data."""
+        held = [*(self._doubtful or ()), *(self._early or ())]
+        self._doubtful = self._early = None
+        self._add("".join(held))
+        return self._end_value()
+
+    def _end_early(self, buffer: Buffer) -> Read | None:
+        """The value's own closer is missing: it ended at the first that could be an end."""
+        buffer.give_back("".join(self._early or ()))
+        self._doubtful = self._early = None
+        return self._end_value()
+
+    def _end_value(self) -> Read | None:
         self._at = _At.OPEN
         if self._streams:
             self._output.arguments('"')
@@ -197,9 +218,9 @@ class XmlArguments:
         self._output.arguments(f"{opening}{json_string(self._key)}: ")
 
 
-def _ends(style: XmlStyle) -> Markers:
-    ends = (style.close, *style.missing_close)
-    return Markers([*ends, *(style.frame + end for end in ends if style.frame)])
+def _ends(style: XmlStyle, ends: tuple[str, ...], *others: str) -> Markers:
+    framed = [style.frame + end for end in ends if style.frame]
+    return Markers([*ends, *framed, *others])
 
 
 def _escaped(text: str) -> str:

@@ -22,7 +22,9 @@ class ParseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `tool_parser` and `reasoning_parser` are the configured names (None: not configured).
     `mode` `guided_json`: the engine holds a forced choice as bare JSON, not as native markup.
-    `engine_finish` is not here: the caller tells `finish`.
+    `held`: a structural tag that keeps markers out of free text holds the output, so that every
+    marker is structure, what stands around it aside. `engine_finish` is not here: the caller tells
+    `finish`.
     """
 
     tool_parser: str | None = None
@@ -31,6 +33,7 @@ class ParseSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_choice: ToolChoice = "auto"
     starts_in: StartsIn = "none"
     mode: Mode = "native"
+    held: bool = False
 
 
 class StreamParser(Protocol):

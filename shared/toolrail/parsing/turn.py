@@ -71,6 +71,7 @@ class TurnParser:
     def __init__(self, grammar: Grammar, spec: ParseSpec) -> None:
         self._grammar: Final = grammar
         self._tools: Final = ToolTypes(spec.tools)
+        self._held: Final = spec.held
         self._buffer: Final = Buffer()
         self._output: Final = Output(mute_calls=spec.tool_choice == "none")
         self._kinds: Final = marker_kinds(grammar, spec)
@@ -141,7 +142,7 @@ class TurnParser:
         if kind == "open":
             kind = "boundary"
         strict = kind != "stray"
-        quote = prose.context.open_quote(strict=strict)
+        quote = None if self._held else prose.context.open_quote(strict=strict)
         if quote is not None:
             quotation = prose.quotation(marker, quote, strict=strict, final=final)
             if quotation != "none":
@@ -162,7 +163,8 @@ class TurnParser:
             self._prose.put(lead)  # inside a code block it is a line of the block
         elif lead:
             context.reset()  # a line break ends a quotation
-        self._quote = context.open_quote() if self._trials < _MAX_TRIALS else None
+        believed = self._held or self._trials >= _MAX_TRIALS
+        self._quote = None if believed else context.open_quote()
         self._opener = self._buffer.take(len(opener))
         self._start_block()
         return True

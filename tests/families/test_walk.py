@@ -1,0 +1,91 @@
+"""The walk: what a compiled tag lets through, the parser reads, and nothing is lost or leaked.
+
+A string that the grammar allows must parse to complete calls of offered tools with arguments that
+their schemas allow, however it is cut, and no marker may show in text or reasoning.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.families.loading import FAMILIES, events, random_cuts
+from tests.families.walking import SETTINGS, Setting, Walker, tag_of
+from toolrail.events import Reasoning, Text, assemble
+from toolrail.families import Dialect, dialect, family
+from toolrail.parsing import ParseSpec
+
+FAST_PER_TAG = 8
+SLOW_PER_TAG = 2_000
+_WITHOUT_TAG = ("default",)
+WALKED = [name for name in FAMILIES if name not in _WITHOUT_TAG]
+
+
+@cache
+def walker(name: str) -> tuple[Dialect, Walker]:
+    own = family(name)
+    pair = dialect(name, own.reasoning_names[0] if own.reasoning_names else None)
+    return pair, Walker(pair)
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_walk(name: str) -> None:
+    drawn = sum(walk(name, setting, FAST_PER_TAG) for setting in SETTINGS)
+    assert drawn >= 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("name", WALKED)
+def test_long_walk(name: str, setting: Setting) -> None:
+    assert walk(name, setting, SLOW_PER_TAG) >= SLOW_PER_TAG * 3 // 4
+
+
+def walk(name: str, setting: Setting, count: int) -> int:
+    """Draw and check `count` strings; how many of the walks ended."""
+    pair, draws = walker(name)
+    compiled = draws.compile(tag_of(pair, setting))
+    random_ = random.Random(f"{name} {setting}")
+    drawn = 0
+    for _ in range(count):
+        text = draws.walk(compiled, random_)
+        if text is not None:
+            drawn += 1
+            check(pair, setting, text)
+    return drawn
+
+
+def check(pair: Dialect, setting: Setting, text: str) -> None:
+    """The parser reads `text` as the grammar meant it."""
+    spec = ParseSpec(
+        pair.tool_parser,
+        pair.reasoning_parser,
+        setting.tools,
+        setting.policy.choice,
+        setting.starts_in,
+        held=True,
+    )
+    turn = assemble(events(spec, [text]))
+    assert turn == assemble(events(spec, text)), (str(setting), text)
+    assert turn == assemble(events(spec, random_cuts(text, text))), (str(setting), text)
+    seen = (str(setting), text, turn)
+    assert not turn.incomplete_calls, seen
+    offered = {tool.name: tool for tool in setting.tools}
+    for call in turn.calls:
+        assert call.name in offered, seen
+        arguments = json.loads(call.arguments)
+        assert isinstance(arguments, dict), seen
+        if setting.strict:
+            schema = offered[call.name].parameters
+            errors = list(Draft202012Validator(schema or {}).iter_errors(arguments))
+            assert not errors, (*seen, errors)
+    count = len(turn.calls)
+    assert count >= (setting.choice in ("required", "named")), seen
+    assert count <= (0 if setting.choice == "none" else 1 if setting.policy.single else count), seen
+    for item in turn.items:
+        if isinstance(item, (Text, Reasoning)):
+            assert not [m.text for m in pair.markers if m.text in item.text], seen
