@@ -104,6 +104,7 @@ class XmlStyle:
         attribute: the type attribute on the wire; None: values are typed by the schema.
         prefer: how a text that is both a string constant and a typed value is read.
         follow: what must come (after whitespace) for a `close` to count; empty: any `close` does.
+        json_body: whether a call may have one JSON object in place of the elements.
         missing_close: closers of the call that may end a value whose own `close` is missing,
         missing_follow: what must come after such a one for it to count (or the end of stream).
     """
@@ -118,6 +119,7 @@ class XmlStyle:
     quotes: str = ""
     attribute: TypeAttribute | None = None
     prefer: Literal["typed", "string"] = "typed"
+    json_body: bool = False
     follow: tuple[str, ...] = ()
     missing_close: tuple[str, ...] = ()
     missing_follow: tuple[str, ...] = ()

@@ -19,7 +19,18 @@ from toolrail.arguments.output import Output
 from toolrail.arguments.types import ToolTypes
 from toolrail.arguments.xml import XmlArguments
 from toolrail.scan import Buffer, Markers, words
-from toolrail.syntax import Args, Index, Lit, Name, Objects, Part, Syntax, XmlStyle
+from toolrail.syntax import (
+    Args,
+    ArgumentStyle,
+    Index,
+    JsonStyle,
+    Lit,
+    Name,
+    Objects,
+    Part,
+    Syntax,
+    XmlStyle,
+)
 
 _MAX_HEADER: Final = 512
 """Longest text between a call's opener and its arguments that is still taken for a header."""
@@ -125,9 +136,7 @@ class CallShape:
         self.index_lead: Final = _text(parts[name_at + 1 : index_at]) if indexed else None
         self.after_name: Final = words(_text(parts[index_at + 1 : args_at]))
         self.close: Final = words(_text(parts[args_at + 1 :]))
-        self.structure: Final = (
-            (args.style.open, *self.close[:1]) if isinstance(args.style, XmlStyle) else ("{",)
-        )
+        self.structure: Final = _structure(args.style, self.close)
         self.terminators: Final = Markers(self.after_name[:1] or self.structure)
         section = syntax.section
         self.section_ends: Final = closers(syntax)
@@ -250,14 +259,19 @@ class CallBlock:
                 return Read.BAD if follows is False else Read.MORE
         self._begun = True
         self._output.start(self._name, self._id)
-        if isinstance(shape.style, XmlStyle):
-            self._args = XmlArguments(shape.style, self._tools.of(self._name), self._output)
-        else:
-            self._args = None
+        self._args = None
         self._at = _At.ARGUMENTS
         return None
 
     def _read_arguments(self, buffer: Buffer, final: bool) -> Read | None:
+        style = self._shape.style
+        if self._args is None and isinstance(style, XmlStyle):
+            if style.json_body:
+                buffer.skip_space()
+                if not len(buffer):
+                    return Read.MORE
+            if not style.json_body or buffer.peek() != "{":
+                self._args = XmlArguments(style, self._tools.of(self._name), self._output)
         if isinstance(self._args, XmlArguments):
             status = self._args.read(buffer, final=final)
             if status is Read.DONE:
@@ -305,6 +319,13 @@ def closers(syntax: Syntax) -> tuple[str, ...]:
     """Every spelling of the section's closer."""
     section = syntax.section
     return tuple(c for c in (section.end.strip(), *section.ends) if c) if section else ()
+
+
+def _structure(style: ArgumentStyle, close: tuple[str, ...]) -> tuple[str, ...]:
+    """What may come next after a header that is one."""
+    if isinstance(style, JsonStyle):
+        return ("{",)
+    return (style.open, *close[:1], *(("{",) if style.json_body else ()))
 
 
 def _text(parts: tuple[Part, ...]) -> str:
