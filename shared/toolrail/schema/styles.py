@@ -1,0 +1,62 @@
+"""How the grammar engine writes arguments, style by style, and what each style cannot hold.
+
+A style is xgrammar's name for the encoding of one object of arguments. Measured on xgrammar 0.2.8;
+`docs/schemas.md` has the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from toolrail.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """One encoding of arguments.
+
+    Attributes:
+        name: as the engine spells it.
+        closer: what ends a raw value; "": no value is raw, all is JSON.
+        reserved: what no argument's name may hold, since names are copied as they are.
+        recursive: nested objects and arrays are elements too, not JSON.
+    """
+
+    name: str
+    closer: str = ""
+    reserved: str = ""
+    recursive: bool = False
+
+    @property
+    def is_json(self) -> bool:
+        """True when the arguments are one JSON object."""
+        return not self.closer
+
+    def can_name(self, name: str) -> bool:
+        """True when an argument of this name can be written and read back."""
+        if self.is_json:
+            return True
+        return bool(name) and name == name.strip() and not any(c in name for c in self.reserved)
+
+
+_STYLES: Final = {
+    style.name: style
+    for style in (
+        Style("json"),
+        Style("qwen_xml", "</parameter>", '<>"\n\r'),
+        Style("minimax_xml", "</parameter>", '<>"\n\r'),
+        Style("deepseek_xml", "</｜DSML｜parameter>", '<>"\n\r'),
+        Style("deepseek_v4_1_xml", "</｜DSML｜ parameter>", '<>"\n\r'),
+        Style("glm_xml", "</arg_value>", "<>\n\r"),
+        Style("kimi_k3_xml", "<|close|>argument<|sep|>", "<>\n\r"),
+        Style("minimax_m3_xml", "]<]minimax[>[", "<>/[]\n\r", recursive=True),
+    )
+}
+
+
+def style_named(name: str) -> Style:
+    """The style. Raises ConfigError with the names that exist."""
+    if name not in _STYLES:
+        raise ConfigError("style", f"no argument style {name!r}; there are {', '.join(_STYLES)}")
+    return _STYLES[name]
