@@ -174,8 +174,13 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
 
 
 def _parser(syntax: Syntax, spec: ParseSpec, reasoning: ReasoningMarkers | None) -> StreamParser:
-    machine = GuidedParser if spec.mode == "guided_json" else TurnParser
-    return machine(grammar(syntax, reasoning), spec)
+    return turn_parser(grammar(syntax, reasoning), spec)
+
+
+def turn_parser(grammar: Grammar, spec: ParseSpec) -> StreamParser:
+    """The machine of a grammar that `spec` wants: its own markup, or guided JSON."""
+    guided = spec.mode == "guided_json" and spec.tool_choice != "none"
+    return GuidedParser(grammar, spec) if guided else TurnParser(grammar, spec)
 
 
 def _render(syntax: Syntax, reasoning: ReasoningMarkers | None, items: Sequence[Item]) -> str:
