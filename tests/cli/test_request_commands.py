@@ -114,8 +114,8 @@ def test_tag_answers_each_row(run: Any) -> None:
     assert answers[0]["error"] is None
     report = answers[0]["enforcement"]
     assert report["held_by"] == "structural_tag"
-    assert report["tools"]["f"]["arguments"] == "enforced"
-    assert report["tools"]["g"]["arguments"] == "relaxed"
+    assert report["tools"]["f"]["status"] == "enforced"
+    assert report["tools"]["g"]["status"] == "checked_after"
     assert answers[1]["structural_tag"] is None
     assert answers[1]["error"] is None
     assert [answer["error"]["param"] for answer in answers[2:5]] == [

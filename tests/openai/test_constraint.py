@@ -15,17 +15,19 @@ import pytest
 
 from tests.openai.bodies import WEATHER, body, function
 from toolrail.errors import CallerError
+from toolrail.grammar import accepts
 from toolrail.messages import Guidance
 from toolrail.openai.chat import check_chat
 from toolrail.openai.compilable import TOO_EXPENSIVE
 from toolrail.openai.constraint import Constraint, Setting, settle
 from toolrail.openai.policy import Deployment
+from toolrail.openai.schemas import moved
 from toolrail.structural_tag import TagFormat, TagOptions
 from toolrail.tools import StartsIn, ToolPolicy
 
 NAMED = {"type": "function", "function": {"name": "f"}}
 TOOLS = [function("f"), function("g")]
-ODD = {"type": "object", "properties": {"odd": {"type": "string", "pattern": "(?<=a)b"}}}
+ODD = {"type": "object", "properties": {"odd": {"type": "string"}}}
 DEAR = {"type": "object", "properties": {"dear": {"type": "string"}}}
 HELD_JSON = {
     "type": "json_schema",
@@ -97,6 +99,15 @@ def constrained(
         return settled.value
 
 
+def lines(constraint: Constraint) -> dict[str, str]:
+    return {tool.name: tool.status for tool in constraint.report.tools}
+
+
+def tool_line(constraint: Constraint, name: str) -> dict[str, Any]:
+    report: Any = constraint.report.to_json()
+    return report["tools"][name]
+
+
 def asked(constraint: Constraint) -> dict[str, Any]:
     tag: Any = constraint.tag
     assert tag["type"] == "structural_tag"
@@ -112,13 +123,10 @@ def test_auto() -> None:
     assert [tool.name for tool in found.parse.tools] == ["f", "g"]
     assert (found.parse.tool_choice, found.parse.mode) == ("auto", "native")
     assert found.max_calls is None
-    assert found.report.to_json() == {
-        "held_by": "structural_tag",
-        "tools": {
-            "f": {"strict": None, "arguments": "enforced"},
-            "g": {"strict": None, "arguments": "enforced"},
-        },
-    }
+    report = found.report.to_json()
+    assert report["held_by"] == "structural_tag"
+    assert lines(found) == {"f": "enforced", "g": "enforced"}
+    assert tool_line(found, "f")["keywords"]["#/required"] == {"status": "enforced"}
 
 
 @pytest.mark.parametrize(
@@ -140,9 +148,10 @@ def test_a_relaxed_tool_keeps_its_schema_for_typing_only() -> None:
     found = constrained(tools=[function("f", strict=False)])
     assert asked(found)["tools"] == {"f": None}
     assert found.parse.tools[0].parameters == WEATHER
-    assert found.report.to_json()["tools"] == {
-        "f": {"strict": False, "arguments": "relaxed", "reason": "strict is false"}
-    }
+    line = tool_line(found, "f")
+    assert (line["strict"], line["status"]) == (False, "checked_after")
+    assert line["reason"] == "the tool says strict: false"
+    assert line["keywords"]["#/required"]["status"] == "checked_after"
 
 
 def test_descriptions_do_not_travel() -> None:
@@ -253,13 +262,8 @@ def test_references_move_with_the_schema_they_are_in() -> None:
         },
         "$defs": {"leaf": {"anyOf": [{"$ref": "#/properties/left"}, {"type": "null"}]}},
     }
-    found = constrained(
-        tools=[function("f", tree)], tool_choice="required", deployment=Deployment(options=None)
-    )
-    assert found.guidance.json_schema is not None
     place = "#/$defs/parameters_0"
-    moved = json.loads(found.guidance.json_schema)["$defs"]["parameters_0"]
-    assert moved == {
+    assert moved(tree, place) == {
         "type": "object",
         "properties": {
             "left": {"$ref": place},
@@ -270,15 +274,39 @@ def test_references_move_with_the_schema_they_are_in() -> None:
     }
 
 
+def test_recursive_arguments_are_held_as_guided_json() -> None:
+    tree = {
+        "type": "object",
+        "properties": {"left": {"$ref": "#"}, "size": {"type": "integer"}},
+        "required": ["size"],
+        "additionalProperties": False,
+    }
+    found = constrained(
+        tools=[function("f", tree)], tool_choice="required", deployment=Deployment(options=None)
+    )
+    assert found.guidance.json_schema is not None
+    schema = json.loads(found.guidance.json_schema)
+    grammar = {
+        "type": "structural_tag",
+        "format": {"type": "json_schema", "json_schema": schema},
+    }
+
+    def held(parameters: str) -> bool:
+        return accepts(grammar, f'[{{"name": "f", "parameters": {parameters}}}]')
+
+    assert held('{"size": 1}')
+    assert held('{"left": {"left": {"size": 2}, "size": 1}, "size": 0}')
+    assert not held('{"left": {"left": {"size": "2"}, "size": 1}, "size": 0}')
+    assert not held('{"left": {}, "size": 0}')
+
+
 def test_a_response_format() -> None:
     found = constrained(response_format=JSON)
     assert asked(found)["response"] == HELD_JSON
     assert asked(found)["choice"] == "none"
-    assert found.report.to_json() == {
-        "held_by": "structural_tag",
-        "tools": {},
-        "response_format": {"strict": False, "arguments": "enforced"},
-    }
+    report: Any = found.report.to_json()
+    assert (report["held_by"], report["tools"]) == ("structural_tag", {})
+    assert report["response_format"]["status"] == "enforced"
 
 
 def test_a_response_format_without_a_tag_of_the_family() -> None:
@@ -342,11 +370,8 @@ def test_a_schema_that_the_engine_cannot_express_is_left_free(off: bool) -> None
         tool_choice="required",
         deployment=Deployment(options=None) if off else None,
     )
-    line = {"strict": None, "arguments": "relaxed", "reason": "look-behind is not supported"}
-    assert found.report.to_json()["tools"] == {
-        "f": {"strict": None, "arguments": "enforced"},
-        "g": line,
-    }
+    assert lines(found) == {"f": "enforced", "g": "checked_after"}
+    assert tool_line(found, "g")["reason"] == "look-behind is not supported"
     assert found.parse.tools[1].parameters == ODD
 
 
@@ -373,6 +398,67 @@ def test_a_schema_that_must_hold_or_costs_too_much_is_refused_by_name(
         constrained(judge, tools=[function("f"), tool], deployment=deployment)
     assert (info.value.status, info.value.param) == (400, "tools[1].function.parameters")
     assert "function 'g'" in info.value.message
+
+
+NOT_HELD = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "format": "no-such-format"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("choice", "refused"), [("auto", True), ("required", True), (NAMED, False), ("none", False)]
+)
+def test_a_turn_grammar_holds_all_of_an_applicable_strict_schema(
+    choice: Any, refused: bool
+) -> None:
+    fields = {"tools": [function("f"), function("g", NOT_HELD, strict=True)]}
+    constrained(tool_choice=choice, **fields)
+    turn = Deployment(turn_grammar=True, exclude_tools_when_none=False)
+    if not refused:
+        constrained(tool_choice=choice, deployment=turn, **fields)
+        return
+    with pytest.raises(CallerError) as info:
+        constrained(tool_choice=choice, deployment=turn, **fields)
+    assert info.value.param == "tools[1].function.parameters"
+    assert "cannot enforce the requested tool constraints" in info.value.message
+
+
+def test_a_call_cannot_be_forced_once_the_answer_has_begun() -> None:
+    turn = Deployment(turn_grammar=True)
+    constrained(tools=TOOLS, deployment=turn, starts_in="response")
+    with pytest.raises(CallerError) as info:
+        constrained(tools=TOOLS, tool_choice="required", deployment=turn, starts_in="response")
+    assert info.value.param == "tool_choice"
+
+
+LOST = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "pattern": r"(?<=x)y"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+def test_a_keyword_that_is_lost_refuses_a_strict_schema_and_is_reported_of_another() -> None:
+    found = constrained(tools=[function("f", LOST)])
+    assert lines(found) == {"f": "dropped"}
+    for fields in (
+        {"tools": [function("f", LOST, strict=True)]},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "f", "schema": LOST, "strict": True},
+            }
+        },
+    ):
+        with pytest.raises(CallerError) as info:
+            constrained(**fields)
+        assert info.value.status == 400
+        assert "'f'" in info.value.message
+        assert "#/properties/a/pattern" in info.value.message
 
 
 def together(tag: str) -> CallerError | None:

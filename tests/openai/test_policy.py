@@ -170,6 +170,6 @@ def test_under_none_the_policy_names_what_the_prompt_shows() -> None:
 )
 def test_schema_modes(mode: Any, strict: bool | None, held: bool) -> None:
     tools = request(tools=[function("f", strict=strict)]).tools
-    (found,) = arguments_of(tools, TagOptions(schema=mode), "json")
-    assert (found.free_because is None) is held
+    (found,) = arguments_of(tools, TagOptions(schema=mode), "json", {"f": "tools[0]"})
+    assert (found.report.free_because is None) is held
     assert (found.held.parameters == WEATHER) is held

@@ -11,8 +11,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from toolrail.errors import CallerError
+from toolrail.errors import CallerError, ConfigError
+from toolrail.openai.refusals import refusal
 from toolrail.openai.report import HeldSchema
+from toolrail.schema.enforcement import SchemaReport
+from toolrail.schema.normalise import Normalised, normalise
 from toolrail.structural_tag import TagOptions
 from toolrail.tools import JsonSchema, Tool
 
@@ -33,48 +36,80 @@ class Arguments:
     Attributes:
         tool: as the request declares it.
         schema: what the grammar holds them to, None: any object.
+        report: the line of the enforcement report.
         must_hold: the tool, or the deployment for all of them, allows no weakening.
-        free_because: why they are left free, None: they are not.
     """
 
     tool: Tool
     schema: JsonSchema | None
+    report: HeldSchema
     must_hold: bool = False
-    free_because: str | None = None
 
     @property
     def held(self) -> Tool:
-        """The tool as the tag's builder must see it."""
-        return replace_schema(self.tool, self.schema)
+        """The tool as the tag's builder must see it; its description is in no grammar."""
+        return Tool(self.tool.name, self.schema, self.tool.strict)
 
-    @property
-    def report(self) -> HeldSchema:
-        """Its line of the report."""
-        return HeldSchema(self.tool.name, self.tool.strict, self.free_because)
+    @classmethod
+    def banned(cls, tool: Tool) -> Arguments:
+        """A tool that may not be called: its name matters, its schema does not."""
+        return cls(tool, None, HeldSchema(tool.name, tool.strict))
 
-    def freed(self, reason: str) -> Arguments:
-        """The same tool, any arguments."""
-        return Arguments(self.tool, None, free_because=reason)
-
-
-def replace_schema(tool: Tool, schema: JsonSchema | None) -> Tool:
-    """`tool` with another schema and without its description, which no grammar needs."""
-    return Tool(tool.name, schema, tool.strict)
+    @classmethod
+    def free(cls, tool: Tool, reason: str, detail: str) -> Arguments:
+        """Any arguments."""
+        return cls(tool, None, HeldSchema.free(tool, reason, detail))
 
 
-def arguments_of(tools: Sequence[Tool], options: TagOptions, style: str) -> tuple[Arguments, ...]:
+def arguments_of(
+    tools: Sequence[Tool], options: TagOptions, style: str, params: Mapping[str, str]
+) -> tuple[Arguments, ...]:
     """How each tool's arguments are to be held, before the engine is asked.
 
-    `style` is how the family spells arguments: what a grammar misreads depends on it.
+    `style` is how the family spells arguments: what a grammar misreads depends on it. `params` is
+    the path of each tool's schema in the request, by name.
+
+    Raises:
+        CallerError: a schema that must hold says what neither grammar nor check can hold.
     """
-    return tuple(_arguments(tool, options, style) for tool in tools)
+    return tuple(_arguments(tool, options, style, params[tool.name]) for tool in tools)
 
 
-def _arguments(tool: Tool, options: TagOptions, style: str) -> Arguments:
+def _arguments(tool: Tool, options: TagOptions, style: str, param: str) -> Arguments:
     if tool.strict is False and options.schema == "auto":
-        return Arguments(tool, None, free_because="strict is false")
+        return Arguments.free(tool, "not_strict", "the tool says strict: false")
     must_hold = tool.strict is True or options.schema == "strict"
-    return Arguments(tool, tool.parameters, must_hold)
+    if tool.parameters is None:
+        return Arguments(tool, None, HeldSchema(tool.name, tool.strict), must_hold)
+    found = _normalised(tool.parameters, style, any_order=options.tool_arguments_any_order)
+    if must_hold:
+        refuse_lost(found.report, f"function '{tool.name}'", param)
+    report = HeldSchema(tool.name, tool.strict, found.report)
+    return Arguments(tool, found.schema, report, must_hold)
+
+
+def _normalised(schema: JsonSchema, style: str, *, any_order: bool) -> Normalised:
+    try:
+        return normalise(schema, style=style, any_order=any_order)
+    except ConfigError:  # a family's own spelling, made of JSON values
+        return normalise(schema, any_order=any_order)
+
+
+def refuse_lost(report: SchemaReport, owner: str, param: str) -> None:
+    """Returns unless a keyword of a schema that must hold is lost, or exceeds the limits.
+
+    An unknown `format` may be lost: by its own specification it is an annotation.
+
+    Raises:
+        CallerError: names the owner and the keyword.
+    """
+    for note in report.notes:
+        if note.over_budget or (note.status == "dropped" and note.reason != "unknown_format"):
+            raise refusal(
+                f"The schema of {owner} must hold, and '{note.path}' cannot: {note.detail}.",
+                param=param,
+                code=TOO_EXPENSIVE if note.over_budget else "invalid_grammar",
+            )
 
 
 def compilable(
@@ -113,7 +148,10 @@ def compilable(
     if any(entry.must_hold for entry in held):
         raise blamed(verdict, "tools", "the tools together")
     reason = f"the tools together: {verdict.message}"
-    held = tuple(entry if entry.free_because else entry.freed(reason) for entry in held)
+    held = tuple(
+        entry if entry.schema is None else Arguments.free(entry.tool, "too_large", reason)
+        for entry in held
+    )
     tag = tag_of([entry.held for entry in held]) or tag
     verdict = yield tag
     return (tag, held) if verdict is None else None
@@ -131,7 +169,7 @@ def _each_tried(
         elif entry.must_hold or verdict.code == TOO_EXPENSIVE:
             raise blamed(verdict, params[entry.tool.name], f"function '{entry.tool.name}'")
         else:
-            tried.append(entry.freed(verdict.message))
+            tried.append(Arguments.free(entry.tool, "engine", verdict.message))
     return tuple(tried)
 
 

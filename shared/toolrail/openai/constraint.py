@@ -7,7 +7,7 @@ with `await`, a command without.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
@@ -16,7 +16,14 @@ import msgspec
 from toolrail.messages import Guidance
 from toolrail.openai.answers import GuidedAnswer, JsonAnswer
 from toolrail.openai.chat import ChatRequest
-from toolrail.openai.compilable import Arguments, Verdict, arguments_of, blamed, compilable
+from toolrail.openai.compilable import (
+    Arguments,
+    Verdict,
+    arguments_of,
+    blamed,
+    compilable,
+    refuse_lost,
+)
 from toolrail.openai.policy import (
     DEFAULT_OPTIONS,
     Bare,
@@ -31,6 +38,7 @@ from toolrail.openai.refusals import refusal
 from toolrail.openai.report import HeldSchema, Report
 from toolrail.openai.schemas import call_schema
 from toolrail.parsing import ParseSpec
+from toolrail.schema.normalise import normalise_value
 from toolrail.structural_tag import TagFormat, TagOptions
 from toolrail.structural_tag.arguments import MAX_WHITESPACE
 from toolrail.tools import JsonSchema, StartsIn, Tool, ToolPolicy
@@ -141,7 +149,7 @@ def settle(request: ChatRequest, setting: Setting) -> Settling:
 
 
 def _unconstrained(policy: ToolPolicy, setting: Setting, reason: str) -> Constraint:
-    schemas = [HeldSchema(tool.name, tool.strict, reason) for tool in _callable(policy)]
+    schemas = [HeldSchema.free(tool, "no_grammar", reason) for tool in _callable(policy)]
     return Constraint(
         Guidance(),
         _parse_spec(setting, policy),
@@ -151,13 +159,9 @@ def _unconstrained(policy: ToolPolicy, setting: Setting, reason: str) -> Constra
 
 
 def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
-    policy, answer = tagged.policy, tagged.answer
-    response = None
-    if answer is not None:
-        response = _answer_format(answer)
-        verdict = yield _tag_json(response)
-        if verdict is not None:
-            raise blamed(verdict, "response_format", f"response_format '{answer.name}'")
+    policy = tagged.policy
+    answer = yield from _held_answer(tagged.answer)
+    response = answer.format if answer else None
 
     def tag_of(tools: Sequence[Tool], response: TagFormat | None = response) -> str | None:
         format_ = setting.dialect.tag(
@@ -173,31 +177,59 @@ def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
         format_ = setting.dialect.tag(named, setting.starts_in, setting.options)
         return None if format_ is None else _tag_json(format_)
 
-    wanted = arguments_of(policy.tools, setting.options, setting.dialect.argument_style)
-    found = yield from compilable(tag_of, alone, wanted, _schema_params(request))
+    params = _schema_params(request)
+    wanted = tuple(Arguments.banned(tool) for tool in policy.tools)
+    if policy.choice != "none":
+        wanted = arguments_of(policy.tools, setting.options, setting.dialect.argument_style, params)
+    found = yield from compilable(tag_of, alone, wanted, params)
     if found is None:
-        return (yield from _untagged(request, setting, tagged))
+        return (yield from _untagged(request, setting, tagged, answer))
     tag, held = found
+    if setting.deployment.turn_grammar:
+        _refuse_unenforced(setting, policy, held, params)
     # A held answer that looks like a call is an answer: no tool is known to its parser.
     read = ToolPolicy("none") if answer and policy.choice == "none" else policy
     return Constraint(
         Guidance(structural_tag=tag, reasoning_ended=not setting.engine_waits),
         _parse_spec(setting, read),
         _max_calls(policy),
-        Report("structural_tag", _lines(policy, held), _answer_line(answer)),
+        Report("structural_tag", _lines(policy, held), answer.report if answer else None),
     )
 
 
-def _untagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
+def _refuse_unenforced(
+    setting: Setting, policy: ToolPolicy, held: Sequence[Arguments], params: Mapping[str, str]
+) -> None:
+    """Where a grammar holds every turn, the specification leaves nothing to best effort."""
+    name = (setting.tool_parser or "this model").capitalize()
+    refused = f"{name} cannot enforce the requested tool constraints with this schema and prompt"
+    if policy.choice in ("required", "named") and setting.starts_in == "response":
+        raise refusal(
+            f"{refused} configuration: the last message has begun the final answer, after which no "
+            "call can be forced.",
+            param="tool_choice",
+        )
+    for entry in held:
+        if entry.tool.strict and entry.report.status != "enforced":
+            raise refusal(
+                f"{refused} configuration: the grammar does not hold all of the schema of function "
+                f"'{entry.tool.name}'.",
+                param=params[entry.tool.name],
+                code="invalid_grammar",
+            )
+
+
+def _untagged(
+    request: ChatRequest, setting: Setting, tagged: Tagged, answer: _Answer | None
+) -> Settling:
     """The family has no tag for this, or none that the engine takes."""
     policy = tagged.policy
-    if tagged.answer is not None:
-        response = _answer_format(tagged.answer)
+    if answer is not None:
         return Constraint(
-            Guidance(structural_tag=_tag_json(response)),
+            Guidance(structural_tag=_tag_json(answer.format)),
             _parse_spec(setting, ToolPolicy("none")),
             None,
-            Report("structural_tag", (), _answer_line(tagged.answer)),
+            Report("structural_tag", (), answer.report),
         )
     if tagged.must_hold:
         return (yield from _guided_call(request, setting, policy))
@@ -213,8 +245,9 @@ def _guided_call(request: ChatRequest, setting: Setting, policy: ToolPolicy) -> 
     def tag_of(tools: Sequence[Tool]) -> str | None:
         return _tag_json(_json_format(schema_of(tools)))
 
-    wanted = arguments_of(policy.tools, setting.options, "json")
-    found = yield from compilable(tag_of, tag_of, wanted, _schema_params(request))
+    params = _schema_params(request)
+    wanted = arguments_of(policy.tools, setting.options, "json", params)
+    found = yield from compilable(tag_of, tag_of, wanted, params)
     if found is None:
         raise refusal("The grammar engine cannot hold a call of these tools.", param="tools")
     held = found[1]
@@ -240,33 +273,54 @@ def _bare(request: ChatRequest, setting: Setting, guided: GuidedAnswer) -> Settl
             "'parallel_tool_calls': false needs: drop one of them.",
             param=guided.param,
         )
-    guidance, same = _bare_guidance(guided)
+    guidance, same, line = _bare_guidance(guided)
     verdict = yield _tag_json(same)
     if verdict is not None:
         raise blamed(verdict, guided.param, f"'{guided.param}'")
     # It starts at the first token, so nothing that the prompt opened goes on.
     starts_in = "response" if setting.starts_in == "reasoning" else setting.starts_in
     parse = _parse_spec(replace(setting, starts_in=starts_in), policy)
-    return Constraint(guidance, parse, _max_calls(policy), Report("guided_field"))
+    return Constraint(guidance, parse, _max_calls(policy), Report("guided_field", answer=line))
 
 
-def _bare_guidance(guided: GuidedAnswer) -> tuple[Guidance, TagFormat]:
-    """The bare constraint, and a tag format that says the same, to be checked."""
+def _bare_guidance(guided: GuidedAnswer) -> tuple[Guidance, TagFormat, HeldSchema]:
+    """The bare constraint, a tag format that says the same (to be checked), and the report."""
+    line = HeldSchema(guided.param)
     match guided.value:
         case tuple() as choices:
             elements = [{"type": "const_string", "value": text} for text in choices]
-            return Guidance(choice=choices), {"type": "or", "elements": elements}
+            return Guidance(choice=choices), {"type": "or", "elements": elements}, line
         case str(text) if guided.kind == "regex":
-            return Guidance(regex=text), {"type": "regex", "pattern": text}
+            return Guidance(regex=text), {"type": "regex", "pattern": text}, line
         case str(text):
-            return Guidance(grammar=text), {"type": "grammar", "grammar": text}
+            return Guidance(grammar=text), {"type": "grammar", "grammar": text}, line
         case schema:
-            text = msgspec.json.encode(schema).decode()
-            return Guidance(json_schema=text), _json_format(schema)
+            found = normalise_value(schema)
+            text = msgspec.json.encode(found.schema).decode()
+            line = HeldSchema(guided.param, None, found.report)
+            return Guidance(json_schema=text), _json_format(found.schema), line
 
 
-def _answer_format(answer: JsonAnswer) -> TagFormat:
-    return _json_format(answer.schema)
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A response format as the grammar holds it."""
+
+    format: TagFormat
+    report: HeldSchema
+
+
+def _held_answer(wanted: JsonAnswer | None) -> Generator[str, Verdict, _Answer | None]:
+    if wanted is None:
+        return None
+    owner, param = f"response_format '{wanted.name}'", "response_format"
+    found = normalise_value(wanted.schema)
+    if wanted.strict:
+        refuse_lost(found.report, owner, param)
+    format_ = _json_format(found.schema)
+    verdict = yield _tag_json(format_)
+    if verdict is not None:
+        raise blamed(verdict, param, owner)
+    return _Answer(format_, HeldSchema(wanted.name, wanted.strict, found.report))
 
 
 def _json_format(schema: JsonSchema) -> TagFormat:
@@ -302,10 +356,6 @@ def _callable(policy: ToolPolicy) -> tuple[Tool, ...]:
 
 def _lines(policy: ToolPolicy, held: Sequence[Arguments]) -> tuple[HeldSchema, ...]:
     return () if policy.choice == "none" else tuple(entry.report for entry in held)
-
-
-def _answer_line(answer: JsonAnswer | None) -> HeldSchema | None:
-    return None if answer is None else HeldSchema(answer.name, answer.strict)
 
 
 def _schema_params(request: ChatRequest) -> dict[str, str]:

@@ -1,10 +1,16 @@
-"""What a request's constraint enforces, for the caller to see: nothing is weakened in silence."""
+"""What a request's constraint enforces, for the caller to see: nothing is weakened in silence.
+
+A report per schema, keyword by keyword, is `toolrail.schema.enforcement`'s; here they are put
+together with what holds the request as a whole.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from toolrail.schema.enforcement import SchemaReport, Status
+from toolrail.schema.normalise import free
 from toolrail.tools import Tool
 
 HeldBy: TypeAlias = Literal["structural_tag", "guided_json", "guided_field", "nothing"]
@@ -17,22 +23,29 @@ class HeldSchema:
     Attributes:
         name: the tool's, or the response format's.
         strict: as the request says it.
-        free_because: why the grammar leaves it open; None: the grammar holds it.
+        report: its keywords.
+        free_because: why the grammar leaves it open as a whole; None: the grammar holds it.
     """
 
     name: str
     strict: bool | None = None
+    report: SchemaReport = field(default_factory=SchemaReport)
     free_because: str | None = None
 
     @classmethod
-    def free(cls, tool: Tool, reason: str) -> HeldSchema:
-        """The arguments of `tool`, left open for `reason`."""
-        return cls(tool.name, tool.strict, reason)
+    def free(cls, tool: Tool, reason: str, detail: str) -> HeldSchema:
+        """The arguments of `tool`, left open."""
+        return cls(tool.name, tool.strict, free(tool.parameters, reason, detail), detail)
+
+    @property
+    def status(self) -> Status:
+        """The weakest state of any of its keywords."""
+        return "checked_after" if self.free_because else self.report.status
 
     def to_json(self) -> dict[str, object]:
         """As `toolrail tag` prints it."""
-        state = "enforced" if self.free_because is None else "relaxed"
-        shown: dict[str, object] = {"strict": self.strict, "arguments": state}
+        shown: dict[str, object] = {"strict": self.strict, **self.report.to_json()}
+        shown["status"] = self.status
         if self.free_because is not None:
             shown["reason"] = self.free_because
         return shown
