@@ -59,7 +59,7 @@ class Buffer:
     Pushing costs O(unread + new), so readers leave unread only what is held back.
     """
 
-    __slots__ = ("_journal", "_text", "consumed", "pos", "work")
+    __slots__ = ("_journal", "_text", "consumed", "cut", "pos", "returns", "work")
 
     def __init__(self) -> None:
         self._text = ""
@@ -68,6 +68,10 @@ class Buffer:
         """Characters looked at so far: the cost, for tests."""
         self.consumed = 0
         """Characters taken so far, less those rewound."""
+        self.cut = False
+        """Whether the stream has ended because the engine stopped at a length limit."""
+        self.returns = 0
+        """How often text was given back."""
         self._journal: list[str] | None = None
 
     def push(self, text: str) -> None:
@@ -167,6 +171,7 @@ class Buffer:
         self._text = text + self._text[self.pos :]
         self.pos = 0
         self.consumed -= len(text)
+        self.returns += 1
         left = len(text)
         while left and self._journal:
             piece = self._journal.pop()

@@ -104,6 +104,8 @@ class XmlStyle:
         attribute: the type attribute on the wire; None: values are typed by the schema.
         prefer: how a text that is both a string constant and a typed value is read.
         follow: what must come (after whitespace) for a `close` to count; empty: any `close` does.
+        quoted: opener and closer of a call that a value may quote whole: between them a `close`
+            does not count. An opener that only is quoted, without its closer, proves nothing.
         json_body: whether a call may have one JSON object in place of the elements.
         missing_close: closers of the call that may end a value whose own `close` is missing,
         missing_follow: what must come after such a one for it to count (or the end of stream).
@@ -121,6 +123,7 @@ class XmlStyle:
     prefer: Literal["typed", "string"] = "typed"
     json_body: bool = False
     follow: tuple[str, ...] = ()
+    quoted: tuple[str, str] | None = None
     missing_close: tuple[str, ...] = ()
     missing_follow: tuple[str, ...] = ()
 

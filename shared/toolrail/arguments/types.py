@@ -296,11 +296,12 @@ def _typed(text: str, types: Types, *, python: bool) -> str | None:
     if kind is None or kind == "string":
         return None
     if types.allows(kind) or (kind == "integer" and types.allows("number")):
-        return _without_raw_controls(text)
+        return without_raw_controls(text)
     return None
 
 
-def _without_raw_controls(text: str) -> str:
+def without_raw_controls(text: str) -> str:
+    """JSON text with the raw control characters inside its strings escaped."""
     buffer = Buffer()
     buffer.push(text)
     return JsonValue().read(buffer, final=True)

@@ -13,7 +13,13 @@ from typing import Final
 
 from toolrail.arguments.json_value import Read
 from toolrail.arguments.output import Output
-from toolrail.arguments.types import ParameterTypes, json_kind, json_string, json_text
+from toolrail.arguments.types import (
+    ParameterTypes,
+    json_kind,
+    json_string,
+    json_text,
+    without_raw_controls,
+)
 from toolrail.scan import Buffer, Markers
 from toolrail.syntax import XmlStyle
 
@@ -21,6 +27,8 @@ _MAX_KEY: Final = 1_000
 """Longest parameter header that is still taken for one."""
 _MAX_LOOKAHEAD: Final = 256
 """Whitespace after a closer through which is looked for what must follow it."""
+_MAX_RETURNS: Final = 16
+"""Values of a turn that may be read once more from where they may have ended; bounds the work."""
 
 
 class _At(Enum):
@@ -36,14 +44,19 @@ class XmlArguments:
 
     DONE: something else than a parameter comes next (whitespace before it consumed); then `close`
     puts out the end of the JSON object. MORE at the end of the stream: a value was cut.
+    `held`: a grammar wrote the values, and let no closer into them.
     """
 
-    def __init__(self, style: XmlStyle, types: ParameterTypes, output: Output) -> None:
+    def __init__(
+        self, style: XmlStyle, types: ParameterTypes, output: Output, *, held: bool = False
+    ) -> None:
         self._style: Final = style
         self._types: Final = types
         self._output: Final = output
         self._key_end: Final = Markers([style.key_end])
-        self._ends: Final = _ends(style, (style.close, *style.missing_close))
+        self._held: Final = held
+        self._quoted: Final = () if held else style.quoted or ()
+        self._ends: Final = _ends(style, (style.close, *style.missing_close), *self._quoted)
         self._late_ends: Final = _ends(style, (style.close,), style.open)
         self._at = _At.OPEN
         self._header: list[str] = []
@@ -54,6 +67,8 @@ class XmlArguments:
         self._streams = False
         self._doubtful: list[str] | None = None  # from a closer that structure did not follow
         self._early: list[str] | None = None  # from a call's closer that may end the value
+        self._inner: list[str] | None = None  # from a closer that is of a call in the value
+        self._quotes = 0  # calls that the value quotes and that are still open in it
 
     def read(self, buffer: Buffer, *, final: bool = False) -> Read:
         """Read on."""
@@ -112,7 +127,8 @@ class XmlArguments:
             elif frame.startswith(ahead) and not final:
                 return Read.MORE
         self._value = []
-        self._doubtful = self._early = None
+        self._doubtful = self._early = self._inner = None
+        self._quotes = 0
         self._streams = self._wire == "raw" or (
             self._wire is None and self._types.of(self._key).text_only
         )
@@ -125,33 +141,41 @@ class XmlArguments:
     def _read_value(self, buffer: Buffer, final: bool) -> Read | None:
         text, marker = buffer.until(self._ends if self._early is None else self._late_ends)
         self._add(text)
-        if marker is None and not (final and self._early is not None):
-            return Read.MORE
-        if marker is None or marker == self._style.open:
+        if marker is None:
+            return self._end_unclosed(buffer, final)
+        if marker == self._style.open:
             return self._end_early(buffer)
+        if marker in self._quoted:
+            opens = marker == self._quoted[0]
+            self._quotes = self._quotes + 1 if opens else max(self._quotes - 1, 0)
+            self._add(buffer.take(len(marker)))
+            return None
         end = marker.removeprefix(self._style.frame) if self._style.frame else marker
         own = end == self._style.close
         counts = self._counts(buffer, marker, own, final)
         if counts is None:
             return Read.MORE
-        return self._take_end(buffer.take(len(marker)), own=own, counts=counts)
+        inner = self._quotes > 0 and buffer.returns < _MAX_RETURNS
+        return self._take_end(buffer.take(len(marker)), own=own, counts=counts, inner=inner)
 
-    def _take_end(self, taken: str, *, own: bool, counts: bool) -> Read | None:
+    def _take_end(self, taken: str, *, own: bool, counts: bool, inner: bool) -> Read | None:
         """What a closer inside a value does: it ends it, it may have ended it, or it is data."""
-        if counts and own:
+        if counts and own and not inner:
             return self._end_at_closer()
-        if counts:
+        if counts and own and self._inner is None:
+            self._inner = [taken]
+        elif counts and not own:
             self._early = [taken]
-            return None
-        if own and self._doubtful is None:
-            self._doubtful = []
-        self._add(taken)
+        else:
+            if own and self._doubtful is None:
+                self._doubtful = []
+            self._add(taken)
         return None
 
     def _counts(self, buffer: Buffer, marker: str, own: bool, final: bool) -> bool | None:
         """Whether `marker`, unread in the buffer, may end the value; None: what follows decides."""
         follow = self._style.follow if own else self._style.missing_follow
-        if own and not follow:
+        if own and (self._held or not follow):
             return True
         window = buffer.window
         start = buffer.pos + len(marker)
@@ -172,6 +196,8 @@ class XmlArguments:
             return
         if self._early is not None:
             self._early.append(text)
+        elif self._inner is not None:
+            self._inner.append(text)
         elif self._doubtful is not None:
             self._doubtful.append(text)
         elif self._streams:
@@ -181,10 +207,20 @@ class XmlArguments:
 
     def _end_at_closer(self) -> Read | None:
         """The value's own closer came: whatever else looked like an end was data."""
-        held = [*(self._doubtful or ()), *(self._early or ())]
-        self._doubtful = self._early = None
-        self._add("".join(held))
+        data = [*(self._doubtful or ()), *(self._inner or ()), *(self._early or ())]
+        self._doubtful = self._inner = self._early = None
+        self._add("".join(data))
         return self._end_value()
+
+    def _end_unclosed(self, buffer: Buffer, final: bool) -> Read | None:
+        """No end in sight: at the end of the stream, the first that could be one was it."""
+        if final and self._early is not None:
+            return self._end_early(buffer)
+        if final and self._inner is not None and not buffer.cut:
+            buffer.give_back("".join(self._inner[1:]))
+            self._inner = None
+            return self._end_at_closer()
+        return Read.MORE
 
     def _end_early(self, buffer: Buffer) -> Read | None:
         """The value's own closer is missing: it ended at the first that could be an end."""
@@ -209,7 +245,7 @@ class XmlArguments:
         if self._wire is None or attribute is None:
             return json_text(raw, self._types.of(self._key), self._style.prefer)
         if json_kind(raw) is not None:
-            return raw.strip(" \t\n\r")
+            return without_raw_controls(raw.strip(" \t\n\r"))
         return json_string(raw) if attribute.bad_json == "text" else None
 
     def _put_key(self) -> None:

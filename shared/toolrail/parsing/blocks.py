@@ -64,11 +64,13 @@ class Reading:
         tools: the offered tools and the types of their parameters.
         careful: only what is certainly a call may begin: a header whose tool is offered or that
             call structure follows (bare calls, calls inside reasoning).
+        held: a structural tag holds the output (`ParseSpec.held`).
     """
 
     output: Output
     tools: ToolTypes
     careful: bool = False
+    held: bool = False
 
 
 class ObjectsBlock:
@@ -184,6 +186,7 @@ class CallBlock:
         self._tools: Final = reading.tools
         self._in_section: Final = where != "call"
         self._careful: Final = reading.careful
+        self._held: Final = reading.held
         self._at = _At.HEADER if where == "call" else _At.SECTION
         self._header: list[str] = []
         self._name = ""
@@ -271,7 +274,8 @@ class CallBlock:
                 if not len(buffer):
                     return Read.MORE
             if not style.json_body or buffer.peek() != "{":
-                self._args = XmlArguments(style, self._tools.of(self._name), self._output)
+                types, held = self._tools.of(self._name), self._held
+                self._args = XmlArguments(style, types, self._output, held=held)
         if isinstance(self._args, XmlArguments):
             status = self._args.read(buffer, final=final)
             if status is Read.DONE:

@@ -90,7 +90,6 @@ class TurnParser:
         self._quote: str | None = None
         self._calls_before = 0
         self._trials = 0
-        self._cut = False
 
     @property
     def work(self) -> int:
@@ -106,7 +105,7 @@ class TurnParser:
 
     def finish(self, *, cut: bool = False) -> list[Event]:
         """The rest. `cut`: a partial marker at the end is dropped, not shown."""
-        self._cut = cut
+        self._buffer.cut = cut
         while self._step(final=True):
             pass
         self._prose.decide("text")
@@ -129,7 +128,7 @@ class TurnParser:
 
     def _read_prose(self, final: bool) -> bool:
         prose = self._prose
-        marker = prose.read(self._markers[prose.channel], final=final, cut=self._cut)
+        marker = prose.read(self._markers[prose.channel], final=final, cut=self._buffer.cut)
         if marker is None:
             return False
         bare = marker if marker in self._kinds else marker.removeprefix(self._grammar.lead)
@@ -171,7 +170,8 @@ class TurnParser:
 
     def _start_block(self) -> None:
         careful = self._prose.channel == "reasoning"
-        self._block = self._grammar.block(self._opener, Reading(self._output, self._tools, careful))
+        reading = Reading(self._output, self._tools, careful, self._held)
+        self._block = self._grammar.block(self._opener, reading)
         self._enter_block()
         if careful or self._quote is not None:
             self._output.hold()
@@ -301,7 +301,8 @@ class TurnParser:
         buffer.take(len(marker))
         self._after_block()
         resume = self._grammar.resume
-        self._block = resume(marker, Reading(self._output, self._tools)) if resume else None
+        reading = Reading(self._output, self._tools, held=self._held)
+        self._block = resume(marker, reading) if resume else None
         if self._block is not None:
             self._enter_block()
         return True
