@@ -89,7 +89,7 @@ def closing(text: str, start: int, quote: str, *, strict: bool, final: bool) -> 
                 return at + len(FENCE)
             if strict and not (character.isspace() or FENCE.startswith(text[at:])):
                 return -1
-        elif character == quote and (at == start or _closes(text, at, strict)):
+        elif character == quote and _closes(text, at, strict, quoted=at == start):
             if at + 1 == len(text) and not final:
                 return None
             return at + 1
@@ -114,8 +114,9 @@ def _opens(text: str, at: int, strict: bool) -> bool:
     return set_off and not text[at + 1 : at + 2].isspace()
 
 
-def _closes(text: str, at: int, strict: bool) -> bool:
+def _closes(text: str, at: int, strict: bool, *, quoted: bool = False) -> bool:
+    """Whether a quote stands where one closes. `quoted`: what is quoted ends just before it."""
     before = text[at - 1] if at else " "
     after = text[at + 1 : at + 2]
     set_off = not after or after.isspace() or after in ".,;:!?)]" if strict else not after.isalnum()
-    return set_off and not before.isspace()
+    return set_off and (quoted or not before.isspace())

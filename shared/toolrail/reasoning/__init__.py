@@ -91,11 +91,9 @@ _PARSERS: Final = (
         ReasoningMarkers(
             "<|open|>think<|sep|>",
             "<|close|>think<|sep|>",
-            boundaries=(
-                "<|open|>response<|sep|>",
-                "<|open|>tools<|sep|>",
-                "<|open|>call ",
-            ),
+            ends=("<|open|>response<|sep|>",),
+            strays=("<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>"),
+            boundaries=("<|open|>tools<|sep|>", "<|open|>call "),
         ),
         aliases=("kimi-k3",),
     ),
