@@ -46,10 +46,17 @@ async def _scripted(settings: WorkerSettings, files: ModelFiles) -> Engine:
 
     rows = script.load(settings.script)
     tokenizer = await anyio.to_thread.run_sync(Tokenizer.from_json, files.tokenizer_json)
+    if not files.end_of_text_ids:
+        raise ConfigError("model", "does not say which token ends a turn")
     model = Model(
         tokenizer,
         files.end_of_text_ids,
         settings.max_model_len or files.context_length,
         settings.slots,
     )
-    return ScriptedEngine(model, rows, step_s=settings.scripted_step_ms / 1000)
+    walker = None
+    if settings.obey_tag:
+        from services.worker.scripted.walk import GrammarWalker  # noqa: PLC0415
+
+        walker = GrammarWalker(tokenizer, files.end_of_text_ids[0], settings.scripted_seed)
+    return ScriptedEngine(model, rows, walker=walker, step_s=settings.scripted_step_ms / 1000)

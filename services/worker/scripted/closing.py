@@ -1,0 +1,195 @@
+"""The shortest way from a position in a grammar to an end of text, or nearly so.
+
+A step looks at what may follow. Where that is little, the token is taken that closes most, by a
+fixed ranking. Where running text may follow, a way out of it is sought: a closing quote or bracket,
+or a string that the grammar spells out. Where that takes too long, other tokens are tried at every
+fork, each followed to its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from services.worker.scripted.lexicon import Lexicon, Order
+from services.worker.scripted.trail import Trail
+
+FORK_WIDTH: Final = 5
+"""Tokens tried at a fork."""
+
+SEARCH_STEPS: Final = 4_000
+"""Bound of one search, in tokens tried."""
+
+EXITS_TRIED: Final = 400
+"""Bound of the search for one way out of running text, in ways tried."""
+
+_ENDER: Final = re.compile(r"</|(?:\b|_)(?:end|close)(?:\b|_)", re.IGNORECASE)
+
+
+class Closing:
+    """Ways to an end in one grammar; remembers which ways out of running text worked.
+
+    Attributes:
+        end_of_text: the id that ends a choice.
+    """
+
+    def __init__(
+        self,
+        lexicon: Lexicon,
+        literals: Sequence[str],
+        encode: Callable[[str], Sequence[int]],
+        end_of_text: int,
+    ) -> None:
+        self._lexicon = lexicon
+        self._literals = literals
+        self._encode = encode
+        self._enders = [text for text in literals if _ENDER.search(text)]
+        self.end_of_text = end_of_text
+        self._exits: list[tuple[int, ...]] = []
+        self._steps_left = SEARCH_STEPS
+
+    def step(self, trail: Trail) -> bool:
+        """One move towards an end; False when there is none."""
+        move = self._next(trail)
+        return bool(move) and trail.push(*move)
+
+    def way(self, trail: Trail, limit: int) -> list[int] | None:
+        """Ids from here to the end of text, at most `limit`; `trail` stays where it is."""
+        start = len(trail.ids)
+        while len(trail.ids) - start < limit and not trail.over and self.step(trail):
+            pass
+        way = trail.ids[start:]
+        over = trail.over
+        trail.pop(len(way))
+        return way if over and len(way) <= limit else None
+
+    def shorter_way(self, trail: Trail, limit: int) -> list[int] | None:
+        """Like `way`, with a search at every fork. Bounded, so it may miss one that there is."""
+        start = len(trail.ids)
+        self._steps_left = SEARCH_STEPS
+        best = None
+        while len(trail.ids) - start < limit:
+            left = limit - (len(trail.ids) - start)
+            move, rest = self._best_move(trail, left)
+            if rest is not None:
+                best = [*trail.ids[start:], *move, *rest]
+            if self._steps_left <= 0 or not move or not trail.push(*move) or trail.over:
+                break
+        trail.pop(len(trail.ids) - start)
+        return best if best is not None and len(best) <= limit else None
+
+    def exit(self, trail: Trail) -> tuple[int, ...] | None:
+        """A way out of running text: ids after which little, or the end, may follow."""
+        for position, known in enumerate(self._exits):
+            if self._leads_out(trail, known):
+                self._exits.insert(0, self._exits.pop(position))
+                return known
+        found = self._find_exit(trail)
+        if found is not None:
+            self._exits.insert(0, found)
+        return found
+
+    def _next(self, trail: Trail) -> Sequence[int]:
+        if trail.can_end:
+            return (self.end_of_text,)
+        if not trail.wide:
+            return self._ender(trail) or self._nearest(trail)
+        # No way out yet, as in a string that must be longer: go on in big steps.
+        return self.exit(trail) or (self._longest_word(trail),)
+
+    def _ender(self, trail: Trail) -> Sequence[int] | None:
+        """A string that closes something, such as `</function>`, where the grammar reads one."""
+        for text in self._enders:
+            if trail.reads(text):
+                return tuple(self._encode(text))
+        return None
+
+    def _nearest(self, trail: Trail) -> Sequence[int]:
+        nearest = trail.in_order(self._order(trail))
+        best = next(nearest, None)
+        if best is None:
+            return ()
+        if best in self._lexicon.blank and trail.ids and trail.ids[-1] == best:
+            # Optional whitespace before a string that begins with another kind of it.
+            best = next(nearest, best)
+        return (best,)
+
+    def _order(self, trail: Trail) -> Order:
+        last = self._lexicon.tokens[trail.ids[-1]][-1:] if trail.ids else b""
+        return self._lexicon.closing_number if last.isdigit() else self._lexicon.closing
+
+    def _longest_word(self, trail: Trail) -> int:
+        tokens = self._lexicon.tokens
+        words = [word for word in self._lexicon.words if trail.allows(word)]
+        return max(words or trail.choices(), key=lambda token_id: len(tokens[token_id]))
+
+    def _best_move(self, trail: Trail, limit: int) -> tuple[Sequence[int], list[int] | None]:
+        """The move with the shortest way after it, and that way."""
+        if trail.can_end or trail.wide:
+            move = self._next(trail)
+            return move, self._way_after(trail, move, limit)
+        best: tuple[Sequence[int], list[int] | None] = (self._next(trail), None)
+        for token_id in self._fork(trail):
+            shorter = limit if best[1] is None else len(best[1])
+            rest = self._way_after(trail, (token_id,), shorter)
+            if rest is not None:
+                best = ((token_id,), rest)
+        return best
+
+    def _way_after(self, trail: Trail, move: Sequence[int], limit: int) -> list[int] | None:
+        if not move or not trail.push(*move):
+            return None
+        rest = [] if trail.over else self.way(trail, limit - len(move))
+        trail.pop(len(move))
+        self._steps_left -= len(rest) if rest is not None else limit
+        return rest
+
+    def _fork(self, trail: Trail) -> list[int]:
+        """The best tokens of each beginning: `"a` and `"b` are a fork, `"a` and `"ab` are not."""
+        heads: dict[bytes, int] = {}
+        for token_id in trail.in_order(self._order(trail)):
+            start = self._lexicon.tokens[token_id][:2].strip()
+            heads.setdefault(start, token_id)
+            if len(heads) == FORK_WIDTH:
+                break
+        return list(heads.values())
+
+    def _find_exit(self, trail: Trail) -> tuple[int, ...] | None:
+        for closer in self._lexicon.closers:
+            if self._leads_out(trail, (closer,)):
+                return (closer,)
+        readable = [text for text in self._literals if trail.reads(text)]
+        for text in readable:
+            if self._leads_out(trail, ids := tuple(self._encode(text))):
+                return ids
+        return self._find_double_exit(trail, readable)
+
+    def _find_double_exit(self, trail: Trail, readable: Sequence[str]) -> tuple[int, ...] | None:
+        """Two strings, where the first leads into other running text."""
+        tries = EXITS_TRIED
+        for first in readable:
+            ids = tuple(self._encode(first))
+            if not trail.push(*ids):
+                continue
+            # Text that changes nothing of what may be read was itself running text.
+            after = [text for text in self._literals if trail.reads(text)]
+            found = None
+            if after != list(readable):
+                for second in after[:tries]:
+                    tries -= 1
+                    if self._leads_out(trail, more := tuple(self._encode(second))):
+                        found = ids + more
+                        break
+            trail.pop(len(ids))
+            if found or tries <= 0:
+                return found
+        return None
+
+    def _leads_out(self, trail: Trail, ids: Sequence[int]) -> bool:
+        could_end = trail.can_end
+        if not trail.push(*ids):
+            return False
+        out = not trail.wide or (trail.can_end and not could_end)
+        trail.pop(len(ids))
+        return out
