@@ -70,6 +70,7 @@ SAMPLE_REQUEST: Final = {
         }
     ],
     "tool_choice": "required",
+    "parallel_tool_calls": False,
 }
 
 _NATS_INFORMATION: Final = " [INF] "
