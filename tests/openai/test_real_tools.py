@@ -1,0 +1,113 @@
+"""What real tool servers declare, under every family: nothing is refused, and what the report calls
+enforced is enforced."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.openai.instances import instance, is_valid, wrong
+from tests.openai.test_tags import HOLDING, constrained, spoken
+from toolrail.events import Call, assemble
+from toolrail.families import Dialect
+from toolrail.grammar import Matcher, compile_tag
+from toolrail.openai.constraint import Constraint
+from toolrail.structural_tag import TagOptions
+
+SERVERS: dict[str, list[dict[str, Any]]] = {
+    row["server"]: row["tools"]
+    for row in map(
+        json.loads,
+        (Path(__file__).parent / "cases" / "real_tools.jsonl").read_text().splitlines(),
+    )
+}
+FAMILIES = {family.name: family for family in HOLDING}
+STYLES = {spoken(family).argument_style: family for family in reversed(HOLDING)}
+"""One family for each way of writing arguments."""
+
+LARGEST = max(SERVERS, key=lambda server: len(json.dumps(SERVERS[server])))
+
+
+def offered(tool: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool["name"],
+            "description": tool["description"],
+            "parameters": tool["inputSchema"],
+        },
+    }
+
+
+def named(family: Any, tool: dict[str, Any]) -> Constraint:
+    choice = {"type": "function", "function": {"name": tool["name"]}}
+    fields = {"tools": [offered(tool)], "tool_choice": choice}
+    return constrained(spoken(family), fields, TagOptions())
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_the_longest_list_gets_a_tag(family: Any, choice: str) -> None:
+    fields = {"tools": [offered(tool) for tool in SERVERS[LARGEST]], "tool_choice": choice}
+    report = constrained(spoken(family), fields, TagOptions()).report
+    assert report.held_by == "structural_tag"
+    assert [tool.name for tool in report.tools if tool.free_because] == []
+
+
+def holds(family: Any, server: str, samples: int) -> None:
+    """What the tag of each tool accepts is what the tool declares, as the family's parser reads."""
+    speaks = spoken(family)
+    chooser = random.Random(server)
+    for tool in SERVERS[server]:
+        constraint = named(family, tool)
+        compiled = compile_tag(constraint.guidance.structural_tag or "")
+        schema = tool["inputSchema"]
+        for _ in range(samples):
+            good = instance(schema, chooser)
+            if not is_valid(schema, good):
+                continue
+            text = written(speaks, tool, good)
+            matcher = Matcher(compiled)
+            assert matcher.accept_string(text), (tool["name"], good)
+            assert matcher.can_end
+            if constraint.report.tools[0].status != "enforced":
+                continue
+            for bad in list(wrong(schema, good))[: 2 * samples]:
+                text = written(speaks, tool, bad)
+                matcher = Matcher(compiled)
+                if matcher.accept_string(text) and matcher.can_end:
+                    # Raw text may read as a string what was meant as a number: then it is one.
+                    assert is_valid(schema, read(speaks, constraint, text)), (tool["name"], bad)
+
+
+def written(speaks: Dialect, tool: dict[str, Any], arguments: Any) -> str:
+    text = json.dumps(arguments, ensure_ascii=False)
+    return speaks.render((Call(tool["name"], text),))
+
+
+def read(speaks: Dialect, constraint: Constraint, text: str) -> Any:
+    parser = speaks.parser(constraint.parse)
+    (call,) = assemble([*parser.feed(text), *parser.finish()]).calls
+    return json.loads(call.arguments)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("style", STYLES)
+def test_what_is_enforced_is_enforced(style: str, server: str) -> None:
+    holds(STYLES[style], server, samples=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_in_every_family_what_is_enforced_is_enforced(family: Any, server: str) -> None:
+    holds(family, server, samples=4)
+    for choice in ("auto", "required"):
+        fields = {"tools": [offered(tool) for tool in SERVERS[server]], "tool_choice": choice}
+        report = constrained(spoken(family), fields, TagOptions()).report
+        assert report.held_by == "structural_tag"
+        assert [tool.name for tool in report.tools if tool.free_because] == []
