@@ -29,10 +29,21 @@ def engine(request: pytest.FixtureRequest) -> stacks.Stack:
     return stack
 
 
+@pytest.fixture
+def engine_to_end(engine: stacks.Stack) -> stacks.Stack:
+    """The same, for the one test that ends it; it runs last of all."""
+    return engine
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs the real engine comes last: the engine starts first, beside everything else."""
-    items.sort(key=lambda item: item.get_closest_marker("engine") is not None)
+
+    def place(item: pytest.Item) -> tuple[bool, bool]:
+        uses: list[str] = getattr(item, "fixturenames", [])
+        return item.get_closest_marker("engine") is not None, "engine_to_end" in uses
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -171,3 +171,9 @@ def test_a_dead_engine_process_is_replaced(engine: stacks.Stack, client: httpx.C
         time.sleep(1)
     assert engine.pids("worker") != [worker]
     assert stream(client, request("What is the capital of France?", max_tokens=12)).content
+
+
+def test_ctrl_c_ends_the_engine_too(engine_to_end: stacks.Stack) -> None:
+    (worker,) = engine_to_end.pids("worker")
+    assert any("EngineCore" in command_line(pid) for pid in descendants(worker))
+    assert engine_to_end.end() == 0

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import stack as stacks
+from tests.processes import command_line, descendants, until_dead
 from toolrail.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -88,6 +92,17 @@ def test_the_python_example_streams_arguments(made: stacks.Stack) -> None:
     assert 0 <= json.loads(ran.stdout)["hour"] <= 23
 
 
+@pytest.mark.engine
+def test_nothing_of_the_engine_outlives_a_killed_supervisor(made: stacks.Stack) -> None:
+    """Last in this module: it ends what the tests before it used."""
+    (worker,) = made.pids("worker")
+    assert any("EngineCore" in command_line(pid) for pid in descendants(worker))
+    started = descendants(made.process.pid)
+    os.kill(psutil.Process(worker).ppid(), signal.SIGKILL)
+    for pid in started:
+        until_dead(pid)
+
+
 @pytest.mark.nats
 def test_the_scripted_stack_is_up_in_seconds(tmp_path: Path) -> None:
     (line,) = [block for block in blocks("sh") if "ENGINE=scripted" in block]
@@ -97,6 +112,6 @@ def test_the_scripted_stack_is_up_in_seconds(tmp_path: Path) -> None:
     try:
         stack.wait_ready()
         assert len(stack.pids("gateway")) == 2
-        assert stack.end() == 0
+        assert stack.end() == -signal.SIGINT, "as make itself ends on a Ctrl-C"
     finally:
         stacks.discard(stack)
