@@ -68,7 +68,7 @@ def specs(name: str) -> st.SearchStrategy[ParseSpec]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_any_text_is_read(name: str, data: st.DataObject) -> None:
     spec = data.draw(specs(name))
@@ -97,7 +97,7 @@ def is_subsequence(part: str, whole: str) -> bool:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(text=st.text(st.characters(exclude_characters="<[{(|]◁f", exclude_categories=["Cs"])))
 def test_text_without_markup_is_text(name: str, text: str) -> None:
     turn = assemble(events(ParseSpec(name, tools=TOOLS, starts_in="response"), text))

@@ -191,7 +191,7 @@ def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
     read = ToolPolicy("none") if answer and policy.choice == "none" else policy
     return Constraint(
         Guidance(structural_tag=tag, reasoning_ended=not setting.engine_waits),
-        _parse_spec(setting, read),
+        _held_spec(_parse_spec(setting, read), setting.options),
         _max_calls(policy),
         Report("structural_tag", _lines(policy, held), answer.report if answer else None),
     )
@@ -344,6 +344,19 @@ def _parse_spec(setting: Setting, policy: ToolPolicy) -> ParseSpec:
         tool_choice=policy.choice,
         starts_in=setting.starts_in,
     )
+
+
+def _held_spec(spec: ParseSpec, options: TagOptions) -> ParseSpec:
+    """`spec` under a tag: a marker is structure where the grammar keeps it out of everything else.
+
+    A ban lets reasoning markers stand anywhere, and so does reasoning before the grammar.
+    """
+    held = (
+        spec.tool_choice != "none"
+        and options.exclude_special_tokens is not False
+        and options.reasoning_boundary != "backend"
+    )
+    return msgspec.structs.replace(spec, held=held)
 
 
 def _max_calls(policy: ToolPolicy) -> int | None:
