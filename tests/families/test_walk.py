@@ -34,29 +34,31 @@ def walker(name: str) -> tuple[Dialect, Walker]:
 
 @pytest.mark.parametrize("name", WALKED)
 def test_walk(name: str) -> None:
-    drawn = sum(walk(name, setting, FAST_PER_TAG) for setting in SETTINGS)
-    assert drawn >= 150
+    for setting in SETTINGS:
+        walk(name, setting, FAST_PER_TAG)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 @pytest.mark.parametrize("name", WALKED)
 def test_long_walk(name: str, setting: Setting) -> None:
-    assert walk(name, setting, SLOW_PER_TAG) >= SLOW_PER_TAG * 3 // 4
+    walk(name, setting, SLOW_PER_TAG)
 
 
-def walk(name: str, setting: Setting, count: int) -> int:
-    """Draw and check `count` strings; how many of the walks ended."""
+def walk(name: str, setting: Setting, count: int) -> None:
+    """Draw and check `count` strings. A walk that wanders too long is drawn again."""
     pair, draws = walker(name)
     compiled = draws.compile(tag_of(pair, setting))
     random_ = random.Random(f"{name} {setting}")
+    texts = (draws.walk(compiled, random_) for _ in range(4 * count))
     drawn = 0
-    for _ in range(count):
-        text = draws.walk(compiled, random_)
+    for text in texts:
         if text is not None:
-            drawn += 1
             check(pair, setting, text)
-    return drawn
+            drawn += 1
+            if drawn == count:
+                return
+    pytest.fail(f"only {drawn} of {count} walks ended")
 
 
 def check(pair: Dialect, setting: Setting, text: str) -> None:
