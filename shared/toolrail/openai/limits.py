@@ -40,7 +40,7 @@ MAX_SCHEMA_BYTES: Final = 4 << 20
 MAX_SCHEMAS_BYTES: Final = 8 << 20
 """All schemas of a request together."""
 
-MAX_JSON_CONTAINERS: Final = 250_000
+MAX_JSON_CONTAINERS: Final = 100_000
 """Opening brackets in one generic JSON text: building objects, not reading text, takes the time."""
 
 MAX_JSON_DEPTH: Final = 256
