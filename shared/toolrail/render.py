@@ -59,7 +59,8 @@ def _gap(syntax: Syntax, before: Item | None, item: Item) -> str:
         if not isinstance(item, Call) or opening or not syntax.section:
             return syntax.separator + opening
         return body.separator if isinstance(body, Objects) else syntax.separator
-    return (syntax.lead if isinstance(before, Text) and isinstance(item, Call) else "") + opening
+    led = isinstance(item, Call) and (syntax.always_led or isinstance(before, Text))
+    return (syntax.lead if led else "") + opening
 
 
 def _section_text(syntax: Syntax, side: str, *, before: Item | None, after: Item | None) -> str:
@@ -82,8 +83,8 @@ def _part(part: Part, call: Call, number: int) -> str:
     match part:
         case Lit(text):
             return text
-        case Name():
-            return call.name
+        case Name(quotes):
+            return quotes[:1] + call.name + quotes[:1]
         case Index(start):
             return str(start + number)
         case Args(style):

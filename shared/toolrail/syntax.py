@@ -56,7 +56,7 @@ class Lit:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The function's name. `quotes`: quotes of these kinds around it are eaten when reading."""
+    """The function's name. `quotes`: any of these may surround it; the first is written."""
 
     quotes: str = ""
 
@@ -196,20 +196,24 @@ class Syntax:
         section: what surrounds calls, or None.
         separator: between calls (sections, when there is one a call). One is eaten after a call.
         lead: what the template writes between text and the first call; eaten before a call.
+        always_led: whether the template writes it also where no text precedes.
         closer_required: a call (section, for `Objects`) without its closer is no call.
         bare: whether a call without its section is recovered.
         prose_after_opener: what follows an opener without a call: `dropped` up to the closer,
             `kept` (only the opener is eaten), or `literal` (the opener is prose too).
         strays: further control strings that are eaten wherever they are not expected.
         reserved: further strings that free text must not contain under a tag.
+        bans: strings that keep calls out under `tool_choice: none`; empty: the openers.
     """
 
     call: tuple[Part, ...]
     section: Section | None = None
     separator: str = ""
     lead: str = ""
+    always_led: bool = False
     closer_required: bool = False
     bare: bool = True
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
     strays: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
+    bans: tuple[str, ...] = ()

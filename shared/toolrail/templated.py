@@ -19,7 +19,7 @@ from toolrail.parsing.guided import GuidedParser
 from toolrail.parsing.turn import Grammar, TurnParser
 from toolrail.render import render_turn
 from toolrail.structural_tag import TagFormat
-from toolrail.structural_tag.templated import CallMarkers, TagRequest, templated_tag
+from toolrail.structural_tag.templated import CallMarkers, TagRequest, bans, templated_tag
 from toolrail.syntax import (
     JSON,
     Args,
@@ -125,7 +125,7 @@ def templated(  # noqa: PLR0913 - the fields of a record
         parser=partial(_parser, syntax),
         tag=partial(templated_tag, syntax, calls),
         render=partial(_render, syntax, reasoning),
-        bans=calls.openers,
+        bans=bans(syntax, calls),
         arguments=style,
         reasoning_names=reasoning_names,
         routes=routes,

@@ -13,6 +13,7 @@ from typing import Final
 
 from toolrail.arguments.json_value import Read
 from toolrail.arguments.output import Output
+from toolrail.arguments.quoted import CallTags, QuotedCall
 from toolrail.arguments.types import (
     ParameterTypes,
     json_kind,
@@ -55,8 +56,9 @@ class XmlArguments:
         self._output: Final = output
         self._key_end: Final = Markers([style.key_end])
         self._held: Final = held
-        self._quoted: Final = () if held else style.quoted or ()
-        self._ends: Final = _ends(style, (style.close, *style.missing_close), *self._quoted)
+        self._quotable: Final = None if held else _quotable(style)
+        quotable = self._quotable.all if self._quotable else ()
+        self._ends: Final = _ends(style, (style.close, *style.missing_close), *quotable)
         self._late_ends: Final = _ends(style, (style.close,), style.open)
         self._at = _At.OPEN
         self._header: list[str] = []
@@ -68,7 +70,7 @@ class XmlArguments:
         self._doubtful: list[str] | None = None  # from a closer that structure did not follow
         self._early: list[str] | None = None  # from a call's closer that may end the value
         self._inner: list[str] | None = None  # from a closer that is of a call in the value
-        self._quotes = 0  # calls that the value quotes and that are still open in it
+        self._quoted: QuotedCall | None = None
 
     def read(self, buffer: Buffer, *, final: bool = False) -> Read:
         """Read on."""
@@ -128,7 +130,8 @@ class XmlArguments:
                 return Read.MORE
         self._value = []
         self._doubtful = self._early = self._inner = None
-        self._quotes = 0
+        follows = buffer.returns < _MAX_RETURNS
+        self._quoted = QuotedCall(self._quotable) if self._quotable and follows else None
         self._streams = self._wire == "raw" or (
             self._wire is None and self._types.of(self._key).text_only
         )
@@ -141,29 +144,42 @@ class XmlArguments:
     def _read_value(self, buffer: Buffer, final: bool) -> Read | None:
         text, marker = buffer.until(self._ends if self._early is None else self._late_ends)
         self._add(text)
+        if self._quoted is not None:
+            self._quoted.add(text)
+            if self._inner is not None and self._quoted.over:
+                return self._end_inner(buffer)
         if marker is None:
             return self._end_unclosed(buffer, final)
-        if marker == self._style.open:
-            return self._end_early(buffer)
-        if marker in self._quoted:
-            opens = marker == self._quoted[0]
-            self._quotes = self._quotes + 1 if opens else max(self._quotes - 1, 0)
-            self._add(buffer.take(len(marker)))
-            return None
         end = marker.removeprefix(self._style.frame) if self._style.frame else marker
         own = end == self._style.close
+        if not own and end not in self._style.missing_close:
+            return self._see(marker, buffer)
         counts = self._counts(buffer, marker, own, final)
         if counts is None:
             return Read.MORE
-        inner = self._quotes > 0 and buffer.returns < _MAX_RETURNS
+        inner = own and self._quoted is not None and self._quoted.closes_parameter()
         return self._take_end(buffer.take(len(marker)), own=own, counts=counts, inner=inner)
+
+    def _see(self, marker: str, buffer: Buffer) -> Read | None:
+        """A marker that is no closer: the next parameter after an early end, or a quoted call's."""
+        if self._early is not None:
+            return self._end_early(buffer)
+        self._add(buffer.take(len(marker)))
+        if self._quoted is None:
+            return None
+        if self._quoted.see(marker):
+            inner, self._inner = "".join(self._inner or ()), None
+            self._add(inner)
+        elif self._inner is not None and self._quoted.over:
+            return self._end_inner(buffer)
+        return None
 
     def _take_end(self, taken: str, *, own: bool, counts: bool, inner: bool) -> Read | None:
         """What a closer inside a value does: it ends it, it may have ended it, or it is data."""
         if counts and own and not inner:
             return self._end_at_closer()
-        if counts and own and self._inner is None:
-            self._inner = [taken]
+        if counts and own:
+            self._inner = [*(self._inner or ()), taken]
         elif counts and not own:
             self._early = [taken]
         else:
@@ -217,10 +233,14 @@ class XmlArguments:
         if final and self._early is not None:
             return self._end_early(buffer)
         if final and self._inner is not None and not buffer.cut:
-            buffer.give_back("".join(self._inner[1:]))
-            self._inner = None
-            return self._end_at_closer()
+            return self._end_inner(buffer)
         return Read.MORE
+
+    def _end_inner(self, buffer: Buffer) -> Read | None:
+        """No whole call was quoted: the value ended at the first closer that seemed to be its."""
+        buffer.give_back("".join(self._inner[1:]) if self._inner else "")
+        self._inner = None
+        return self._end_at_closer()
 
     def _end_early(self, buffer: Buffer) -> Read | None:
         """The value's own closer is missing: it ended at the first that could be an end."""
@@ -252,6 +272,14 @@ class XmlArguments:
         opening = ", " if self._count else "{"
         self._count += 1
         self._output.arguments(f"{opening}{json_string(self._key)}: ")
+
+
+def _quotable(style: XmlStyle) -> CallTags | None:
+    """The markers of a call in the style, where values may quote one."""
+    if style.quoted is None:
+        return None
+    opener, closer = style.quoted
+    return CallTags(opener, closer, style.open, style.close)
 
 
 def _ends(style: XmlStyle, ends: tuple[str, ...], *others: str) -> Markers:

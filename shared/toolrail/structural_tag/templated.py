@@ -75,9 +75,9 @@ def templated_tag(syntax: Syntax, markers: CallMarkers, request: TagRequest) -> 
     tags = [call_tag(syntax, tool, request.options) for tool in policy.tools]
     if request.response is not None:
         calls = calls_only(syntax, tags, single=policy.single)
-        body = either([calls, request.response])
+        body = either([_led(syntax, calls), request.response])
     elif policy.choice == "named":
-        body = calls_only(syntax, tags, single=True)
+        body = _led(syntax, calls_only(syntax, tags, single=True))
     else:
         body = _calls_in_text(syntax, tags, markers, request)
     return after_reasoning(body, syntax, markers, request)
@@ -101,8 +101,8 @@ def call_tag(syntax: Syntax, tool: Tool, options: TagOptions) -> TagFormat:
                 content.append(const(text))
             case Lit(text):
                 begin += text
-            case Name():
-                begin += tool.name
+            case Name(quotes):
+                begin += quotes[:1] + tool.name + quotes[:1]
             case Index():
                 content.append(regex("[0-9]+"))
             case Args(style):
@@ -116,8 +116,7 @@ def call_tag(syntax: Syntax, tool: Tool, options: TagOptions) -> TagFormat:
 
 def calls_only(syntax: Syntax, tags: Sequence[TagFormat], *, single: bool) -> TagFormat:
     """Calls and nothing else, in one section where the family has one for all of them."""
-    first = syntax.call[0]
-    array = isinstance(first, Objects) and first.array
+    first, array = syntax.call[0], _is_array(syntax)
     section = syntax.section
     if section is not None and section.each:
         return _list(tags, syntax.separator, single=single)
@@ -126,6 +125,11 @@ def calls_only(syntax: Syntax, tags: Sequence[TagFormat], *, single: bool) -> Ta
     if section is None:
         return calls
     return tag(section.begin + "[" * array, calls, "]" * array + section.end)
+
+
+def _is_array(syntax: Syntax) -> bool:
+    first = syntax.call[0]
+    return isinstance(first, Objects) and first.array
 
 
 def _list(tags: Sequence[TagFormat], separator: str, *, single: bool) -> TagFormat:
@@ -140,25 +144,35 @@ def _calls_in_text(
     section = syntax.section
     single = request.policy.single
     trigger = markers.openers[0]
+    if syntax.prose_after_opener == "literal" and _is_array(syntax):
+        trigger += "["  # the opener alone is a word of prose
     if section is not None and not section.each:
         tags = [calls_only(syntax, tags, single=single)]
     banned = [*markers.all, *reasoning_strings(request.reasoning), *syntax.reserved]
     # A string that is part of the trigger would make the trigger itself impossible to write.
     excludes = [b for b in banned if b not in trigger] if request.excludes else []
-    return triggered(
-        trigger,
-        tags,
-        excludes=excludes,
-        at_least_one=request.policy.choice == "required",
-        stop_after_first=single,
+    required = request.policy.choice == "required"
+    body = triggered(
+        trigger, tags, excludes=excludes, at_least_one=required, stop_after_first=single
     )
+    return _led(syntax, body) if required else body
+
+
+def _led(syntax: Syntax, calls: TagFormat) -> TagFormat:
+    """`calls`, after the lead where the template writes it in any case."""
+    return sequence([optional(const(syntax.lead)), calls]) if syntax.always_led else calls
 
 
 def _without_calls(syntax: Syntax, markers: CallMarkers, request: TagRequest) -> TagFormat:
     """The ban: any text in which no call can begin. It holds inside reasoning as well."""
     if request.response is None:
-        return any_text(markers.openers)
+        return any_text(bans(syntax, markers))
     return after_reasoning(request.response, syntax, markers, request)
+
+
+def bans(syntax: Syntax, markers: CallMarkers) -> tuple[str, ...]:
+    """The strings that keep calls out of a text."""
+    return syntax.bans or markers.openers
 
 
 def after_reasoning(
@@ -168,7 +182,8 @@ def after_reasoning(
     before = _reasoning(markers, request)
     if not before:
         return body
-    framing = (request.reasoning.after if request.reasoning else "") + syntax.lead
+    after = request.reasoning.after if request.reasoning else ""
+    framing = after if syntax.always_led else after + syntax.lead
     if framing and not framing.strip("\n"):
         gap = [regex(f"\\n{{0,{len(framing)}}}")]
     else:
