@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 _SPACE: Final = re.compile(r"\s*")
@@ -50,6 +51,12 @@ class Markers:
     def grows(self, text: str) -> bool:
         """Whether `text` is a proper prefix of a marker."""
         return text in self._prefixes
+
+
+@lru_cache(maxsize=1024)
+def marker_set(*texts: str) -> Markers:
+    """The markers `texts`, compiled once: parsers are made per choice, their sets are few."""
+    return Markers(texts)
 
 
 class Buffer:

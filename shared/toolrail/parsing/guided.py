@@ -19,7 +19,7 @@ from toolrail.parsing import ParseSpec
 from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.prose import Channel, Prose
 from toolrail.parsing.turn import Grammar, marker_kinds, switch_channel, waits
-from toolrail.scan import Buffer, Markers
+from toolrail.scan import Buffer, Markers, marker_set
 from toolrail.syntax import Objects
 
 _MAX_TRIALS: Final = 16
@@ -48,10 +48,10 @@ class GuidedParser:
         if grammar.header:
             self._kinds[grammar.header] = "open"
         self._markers: Final[dict[Channel, Markers]] = {
-            "text": Markers([*self._kinds, *_STARTS]),
-            "reasoning": Markers(self._kinds),
+            "text": marker_set(*self._kinds, *_STARTS),
+            "reasoning": marker_set(*self._kinds),
         }
-        self._after_payload: Final = Markers(self._kinds)
+        self._after_payload: Final = marker_set(*self._kinds)
         self._prose: Final = Prose(
             self._buffer, self._output, "reasoning" if spec.starts_in == "reasoning" else "text"
         )

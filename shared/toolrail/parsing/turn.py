@@ -20,7 +20,7 @@ from toolrail.parsing import ParseSpec
 from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.prose import Channel, Prose
 from toolrail.parsing.quotes import closing
-from toolrail.scan import Buffer, Markers
+from toolrail.scan import Buffer, Markers, marker_set
 from toolrail.syntax import ReasoningMarkers
 
 MarkerKind: TypeAlias = Literal["open", "begin", "end", "stray", "boundary"]
@@ -76,8 +76,8 @@ class TurnParser:
         self._output: Final = Output(mute_calls=spec.tool_choice == "none")
         self._kinds: Final = marker_kinds(grammar, spec)
         self._markers: Final[dict[Channel, Markers]] = {
-            "text": Markers([*self._kinds, *_with_lead(grammar)]),
-            "reasoning": Markers(reasoning_markers(grammar, self._kinds)),
+            "text": marker_set(*self._kinds, *_with_lead(grammar)),
+            "reasoning": marker_set(*reasoning_markers(grammar, self._kinds)),
         }
         self._prose: Final = Prose(
             self._buffer, self._output, "reasoning" if spec.starts_in == "reasoning" else "text"
@@ -245,7 +245,7 @@ class TurnParser:
         held = output.holding
         output.discard()
         output.end(complete=False)
-        swallowed = Markers(self._grammar.openers).search(buffer.kept)
+        swallowed = marker_set(*self._grammar.openers).search(buffer.kept)
         self._prose.context.reset()
         self._state = _State.PROSE
         if self._trials > _MAX_TRIALS or (swallowed is None and not held):
