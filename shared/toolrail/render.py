@@ -56,7 +56,9 @@ def _gap(syntax: Syntax, before: Item | None, item: Item) -> str:
     opening = _section_text(syntax, "begin", before=before, after=item)
     if isinstance(before, Call):
         body = syntax.call[0]
-        if not isinstance(item, Call) or opening or not syntax.section:
+        if not isinstance(item, Call):
+            return syntax.trailing
+        if opening or not syntax.section:
             return syntax.separator + opening
         return body.separator if isinstance(body, Objects) else syntax.separator
     led = isinstance(item, Call) and (syntax.always_led or isinstance(before, Text))

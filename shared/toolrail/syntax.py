@@ -194,7 +194,8 @@ class Syntax:
     Attributes:
         call: the parts of one call; `Objects` alone when the calls are JSON objects.
         section: what surrounds calls, or None.
-        separator: between calls (sections, when there is one a call). One is eaten after a call.
+        separator: between calls (sections, when there is one a call).
+        trail: framing eaten after tool markup, as much of it as is there; None: the separator.
         lead: what the template writes between text and the first call; eaten before a call.
         always_led: whether the template writes it also where no text precedes.
         closer_required: a call (section, for `Objects`) without its closer is no call.
@@ -209,6 +210,7 @@ class Syntax:
     call: tuple[Part, ...]
     section: Section | None = None
     separator: str = ""
+    trail: str | None = None
     lead: str = ""
     always_led: bool = False
     closer_required: bool = False
@@ -217,3 +219,8 @@ class Syntax:
     strays: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
     bans: tuple[str, ...] = ()
+
+    @property
+    def trailing(self) -> str:
+        """The framing after tool markup."""
+        return self.separator if self.trail is None else self.trail

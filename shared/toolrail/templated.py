@@ -167,7 +167,7 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
         strays=stray_markers(syntax),
         resume=resume,
         lead=syntax.lead,
-        separator=syntax.separator,
+        separator=syntax.trailing,
         prose_after_opener=syntax.prose_after_opener,
         header=header,
     )
