@@ -8,11 +8,12 @@ import hashlib
 import json
 import math
 import secrets
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from nats.aio.msg import Msg
 from nats.js import api
-from nats.js.errors import NoStreamResponseError, NotFoundError
+from nats.js.errors import NotFoundError
 
 from toolrail.bus import setup, subjects
 from toolrail.bus.connection import API_TIMEOUT_S, FOREIGN, Connection, log, translated
@@ -57,14 +58,11 @@ class NatsKeyValue:
         return watch
 
     async def _publish(self, key: str, value: bytes, headers: dict[str, str]) -> None:
-        jetstream = self._connection.jetstream
         subject = f"{setup.KV_PREFIX}.{self._bucket}.{key}"
         try:
-            try:
-                await jetstream.publish(subject, value, API_TIMEOUT_S, headers=headers)
-            except NoStreamResponseError:  # the server came back without its state
-                await setup.ensure(self._connection)
-                await jetstream.publish(subject, value, API_TIMEOUT_S, headers=headers)
+            await setup.publish(
+                self._connection, subject, value, headers=headers, timeout_s=API_TIMEOUT_S
+            )
         except FOREIGN as error:
             raise translated(error, f"bucket {self._bucket}") from error
 
@@ -206,14 +204,24 @@ class NatsObjectStore:
             raise translated(error, f"blob {name}") from error
 
     async def get(self, name: str) -> bytes:
-        """The blob. Raises KeyError when there is none."""
-        try:
-            record = await self._record(name)
-            if record is None:
-                raise KeyError(name)
-            data = await self._read(str(record["nuid"])) if record["size"] else b""
-        except FOREIGN as error:
-            raise translated(error, f"blob {name}") from error
+        """The blob. Raises KeyError when there is none.
+
+        Tried again for a while: a cluster that lost a server reads nothing until it has elected.
+        """
+        end = asyncio.get_running_loop().time() + _READ_TIMEOUT_S
+        while True:
+            try:
+                return await self._get(name)
+            except FOREIGN as error:
+                if asyncio.get_running_loop().time() > end or self._connection.client.is_closed:
+                    raise translated(error, f"blob {name}") from error
+                await asyncio.sleep(_RETRY_S)
+
+    async def _get(self, name: str) -> bytes:
+        record = await self._record(name)
+        if record is None:
+            raise KeyError(name)
+        data = await self._read(str(record["nuid"])) if record["size"] else b""
         if _digest(data) != record["digest"]:
             raise FaultError(f"blob {name} is damaged")
         return data
@@ -233,16 +241,20 @@ class NatsObjectStore:
         return f"{self._prefix}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
     async def _record(self, name: str) -> dict[str, object] | None:
-        try:
-            found = await self._connection.jetstream.get_last_msg(
-                self._stream,
-                self._record_subject(name),
-                direct=False,  # the leader answers: a copy may not have yet what was just put
-            )
-        except NotFoundError:
-            return None
-        record = cast("dict[str, object]", json.loads(found.data or b"{}"))
-        return None if record.get("deleted") else record
+        """What is known of a blob; None: it is not there.
+
+        Any server may say that it is there. That it is not only the leader may say: a copy may not
+        have yet what was just put.
+        """
+        jetstream = self._connection.jetstream
+        for direct in (True, False):
+            with suppress(NotFoundError):
+                found = await jetstream.get_last_msg(
+                    self._stream, self._record_subject(name), direct=direct
+                )
+                record = cast("dict[str, object]", json.loads(found.data or b"{}"))
+                return None if record.get("deleted") else record
+        return None
 
     async def _store(self, name: str, data: bytes, ttl_s: float | None) -> None:
         headers = {} if ttl_s is None else {_TTL: f"{max(1, math.ceil(ttl_s))}s"}
@@ -264,8 +276,9 @@ class NatsObjectStore:
         await self._publish(place, json.dumps(record).encode(), headers | rollup)
 
     async def _publish(self, place: str, payload: bytes, headers: dict[str, str]) -> None:
-        await self._connection.jetstream.publish(
-            f"{self._prefix}.{place}", payload, API_TIMEOUT_S, headers=headers
+        subject = f"{self._prefix}.{place}"
+        await setup.publish(
+            self._connection, subject, payload, headers=headers, timeout_s=API_TIMEOUT_S
         )
 
     async def _read(self, nuid: str) -> bytes:

@@ -16,7 +16,6 @@ from typing import Final
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.js import api
-from nats.js.errors import NoStreamResponseError
 
 from toolrail.bus import hops, setup, subjects
 from toolrail.bus.connection import FOREIGN, Connection, log, translated
@@ -25,7 +24,7 @@ from toolrail.bus.port import WorkItem, WorkPull
 from toolrail.errors import FaultError
 
 _EXPIRES_S: Final = 30.0
-_HEARTBEAT_S: Final = 5.0
+_HEARTBEAT_S: Final = 2.0
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _RETRY_S: Final = 0.25
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
@@ -44,8 +43,9 @@ class NatsWorkQueue:
         with hops.send_span(telemetry, subject, "work", len(payload)):
             headers = {"Nats-Msg-Id": message_id, **telemetry.headers()}
             try:
-                async with asyncio.timeout(timeout_s):
-                    await self._put(subject, payload, headers, timeout_s)
+                await setup.publish(
+                    self._connection, subject, payload, headers=headers, timeout_s=timeout_s
+                )
             except FOREIGN as error:
                 raise translated(error, "the work queue") from error
 
@@ -57,16 +57,6 @@ class NatsWorkQueue:
         except FOREIGN as error:
             raise translated(error, "the work queue") from error
         return pull
-
-    async def _put(
-        self, subject: str, payload: bytes, headers: dict[str, str], timeout_s: float
-    ) -> None:
-        jetstream = self._connection.jetstream
-        try:
-            await jetstream.publish(subject, payload, timeout=timeout_s, headers=headers)
-        except NoStreamResponseError:  # the server came back without its state
-            await setup.ensure(self._connection)
-            await jetstream.publish(subject, payload, timeout=timeout_s, headers=headers)
 
 
 class _Item:

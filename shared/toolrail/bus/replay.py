@@ -16,7 +16,7 @@ from nats.js import api
 
 from toolrail.bus.connection import FOREIGN, Connection
 
-HEARTBEAT_S: Final = 5.0
+HEARTBEAT_S: Final = 2.0
 
 
 class Replay:

@@ -6,10 +6,11 @@ applied to what is there.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from nats.js import api
-from nats.js.errors import APIError
+from nats.js.errors import APIError, NoStreamResponseError
 
 from toolrail.bus import subjects
 from toolrail.bus.connection import Connection
@@ -20,6 +21,7 @@ BLOB_PREFIX: Final = "$O"
 _DUPLICATE_WINDOW_S: Final = 120.0
 _MAX_WAITING_PULLS: Final = 8192
 _NAME_IN_USE: Final = 10058
+_RETRY_S: Final = 0.1
 
 
 async def ensure(connection: Connection) -> None:
@@ -84,6 +86,30 @@ async def ensure_consumer(connection: Connection, model: str) -> None:
             raise
         await ensure(connection)  # the server came back without its state
         await connection.jetstream.add_consumer(subjects.WORK_STREAM, config)
+
+
+async def publish(
+    connection: Connection,
+    subject: str,
+    payload: bytes,
+    *,
+    headers: dict[str, str],
+    timeout_s: float,
+) -> None:
+    """Put a message into the stream of `subject`, acknowledged. Raises what nats-py raises.
+
+    When no stream takes it, it is made anew if the server came back without its state; a new one
+    may not be known in all of a cluster yet.
+    """
+    async with asyncio.timeout(timeout_s):
+        while True:
+            try:
+                await connection.jetstream.publish(subject, payload, timeout_s, headers=headers)
+            except NoStreamResponseError:
+                await ensure(connection)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
 
 
 def _bucket(bucket: str, ttl_s: float, connection: Connection) -> api.StreamConfig:
