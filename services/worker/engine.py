@@ -105,3 +105,16 @@ class Engine(Protocol):
 def run_name(job: Job) -> str:
     """The engine's name of a job's run; two live runs never share one."""
     return f"{job.request_id}/{job.choice}"
+
+
+def refuse_impossible_prompt(engine: Engine, job: Job) -> None:
+    """Raises RefusedError for a prompt that would break an engine, or that it has no room for."""
+    prompt = job.prompt_token_ids
+    if not prompt:
+        raise RefusedError("the prompt is empty")
+    if min(prompt) < 0 or max(prompt) >= engine.vocab_size:
+        raise RefusedError(f"the prompt holds ids outside the vocabulary of {engine.vocab_size}")
+    if len(prompt) >= engine.context_length:
+        raise RefusedError(
+            f"the prompt has {len(prompt)} tokens, the context {engine.context_length}"
+        )

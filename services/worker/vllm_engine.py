@@ -9,6 +9,7 @@ process must be replaced.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import AsyncGenerator, Mapping
@@ -34,6 +35,7 @@ from services.worker.engine import (
     EngineFailedError,
     RefusedError,
     Step,
+    refuse_impossible_prompt,
     run_name,
 )
 from services.worker.model_files import ModelFiles
@@ -110,6 +112,7 @@ class VllmEngine:
         name = run_name(job)
         if name in self._live:
             raise DuplicateRunError(f"a run of {name} is live")
+        refuse_impossible_prompt(self, job)
         live = self._live[name] = _Live()
         try:
             outputs = self._llm.generate(
@@ -239,9 +242,18 @@ def _sampling_params(job: Job) -> SamplingParams:
 
 
 def _constraint(guidance: Guidance) -> StructuredOutputsParams | None:
+    """What vLLM is given: a JSON schema as the tag that the compile check saw.
+
+    vLLM's own check of `json` refuses keywords that its grammar engine holds, and whitespace has no
+    bound there.
+    """
+    tag = guidance.structural_tag
+    if guidance.json_schema is not None:
+        schema = json.loads(guidance.json_schema)
+        held = {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 16}
+        tag = json.dumps({"type": "structural_tag", "format": held})
     given = {
-        "structural_tag": guidance.structural_tag,
-        "json": guidance.json_schema,
+        "structural_tag": tag,
         "regex": guidance.regex,
         "choice": list(guidance.choice) if guidance.choice is not None else None,
         "grammar": guidance.grammar,

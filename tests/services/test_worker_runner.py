@@ -22,7 +22,7 @@ from toolrail.messages import Job, Sampling, encode, encode_token_ids
 pytestmark = pytest.mark.anyio
 
 NEVER = {"text": "never", "ttft_ms": 3_600_000}
-SLOW = {"text": "a" * 500, "delay_ms": 5}
+SLOW = {"text": "a" * 60, "delay_ms": 5}
 
 
 async def test_a_job_comes_back_as_numbered_deltas_ended_by_a_finish() -> None:
@@ -137,7 +137,7 @@ async def test_cancelling_mid_stream_ends_the_stream_and_frees_the_slot() -> Non
         assert bench.inbox.text("b") == "ok"
         deltas = bench.inbox.deltas("a")
         assert [delta.seq for delta in deltas] == list(range(len(deltas)))
-        assert len(deltas) < 100
+        assert len(deltas) < 50
 
 
 async def test_cancelling_one_choice_leaves_the_others_running() -> None:
@@ -178,7 +178,7 @@ async def test_a_second_delivery_of_a_live_run_is_not_run_twice() -> None:
         )
         await bench.inbox.ended()
         assert engine.started == 1
-        assert bench.inbox.text() == "a" * 500
+        assert bench.inbox.text() == "a" * 60
         assert len(broker.lines) == 0
 
 

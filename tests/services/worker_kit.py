@@ -40,9 +40,10 @@ SETTINGS = WorkerSettings(instance="worker-1", heartbeat_s=0.05, drain_s=5.0)
 
 
 def tiny_tokenizer(specials: Sequence[str] = (END, "<tool_call>", "</tool_call>")) -> Tokenizer:
-    """Every byte a token, then a few words, then special tokens."""
+    """Every byte a token, then words that only a walk uses, then special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: i for i, character in enumerate(alphabet)}
+    words = ["Ġquick", "Ġbrown", "Ġfox", "Hello", "World", '":', '",', '"}', "}}", "</"]
+    vocabulary = {text: i for i, text in enumerate([*alphabet, *words])}
     inner = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()

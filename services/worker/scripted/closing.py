@@ -68,16 +68,14 @@ class Closing:
         """Like `way`, with a search at every fork. Bounded, so it may miss one that there is."""
         start = len(trail.ids)
         self._steps_left = SEARCH_STEPS
-        best = None
-        while len(trail.ids) - start < limit:
-            left = limit - (len(trail.ids) - start)
-            move, rest = self._best_move(trail, left)
-            if rest is not None:
-                best = [*trail.ids[start:], *move, *rest]
-            if self._steps_left <= 0 or not move or not trail.push(*move) or trail.over:
+        while (left := limit - (len(trail.ids) - start)) > 0 and not trail.over:
+            move = self._best_move(trail, left)
+            if not move or not trail.push(*move):
                 break
-        trail.pop(len(trail.ids) - start)
-        return best if best is not None and len(best) <= limit else None
+        way = trail.ids[start:]
+        over = trail.over
+        trail.pop(len(way))
+        return way if over and len(way) <= limit else None
 
     def exit(self, trail: Trail) -> tuple[int, ...] | None:
         """A way out of running text: ids after which little, or the end, may follow."""
@@ -124,26 +122,29 @@ class Closing:
         words = [word for word in self._lexicon.words if trail.allows(word)]
         return max(words or trail.choices(), key=lambda token_id: len(tokens[token_id]))
 
-    def _best_move(self, trail: Trail, limit: int) -> tuple[Sequence[int], list[int] | None]:
-        """The move with the shortest way after it, and that way."""
-        if trail.can_end or trail.wide:
-            move = self._next(trail)
-            return move, self._way_after(trail, move, limit)
-        best: tuple[Sequence[int], list[int] | None] = (self._next(trail), None)
-        for token_id in self._fork(trail):
-            shorter = limit if best[1] is None else len(best[1])
-            rest = self._way_after(trail, (token_id,), shorter)
-            if rest is not None:
-                best = ((token_id,), rest)
+    def _best_move(self, trail: Trail, limit: int) -> Sequence[int]:
+        """The move with the shortest way after it; the plain one where there is no fork."""
+        plain = self._next(trail)
+        if trail.can_end or trail.wide or self._steps_left <= 0:
+            return plain
+        heads = self._fork(trail)
+        if len(heads) < 2:
+            return plain
+        best, shortest = plain, limit + 1
+        for move in (plain, *((head,) for head in heads)):
+            length = self._length_by(trail, move, shortest - 1)
+            if length is not None:
+                best, shortest = move, length
         return best
 
-    def _way_after(self, trail: Trail, move: Sequence[int], limit: int) -> list[int] | None:
+    def _length_by(self, trail: Trail, move: Sequence[int], limit: int) -> int | None:
+        """How long the way is that begins with `move`, if it is at most `limit`."""
         if not move or not trail.push(*move):
             return None
         rest = [] if trail.over else self.way(trail, limit - len(move))
         trail.pop(len(move))
-        self._steps_left -= len(rest) if rest is not None else limit
-        return rest
+        self._steps_left -= limit if rest is None else len(rest)
+        return None if rest is None else len(move) + len(rest)
 
     def _fork(self, trail: Trail) -> list[int]:
         """The best tokens of each beginning: `"a` and `"b` are a fork, `"a` and `"ab` are not."""

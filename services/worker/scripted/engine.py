@@ -21,8 +21,8 @@ import anyio.to_thread
 from services.worker.engine import (
     DuplicateRunError,
     EngineDeadError,
-    RefusedError,
     Step,
+    refuse_impossible_prompt,
     run_name,
 )
 from services.worker.scripted.playback import Output, Playback, output
@@ -216,15 +216,7 @@ class ScriptedEngine:
             raise EngineDeadError("the scripted engine died")
         if name in self._runs:
             raise DuplicateRunError(f"a run of {name} is live")
-        prompt = job.prompt_token_ids
-        if not prompt:
-            raise RefusedError("the prompt is empty")
-        if not 0 <= max(prompt) < self.vocab_size:
-            raise RefusedError(f"the prompt holds ids outside the vocabulary of {self.vocab_size}")
-        if len(prompt) >= self._model.context_length:
-            raise RefusedError(
-                f"the prompt has {len(prompt)} tokens, the context {self._model.context_length}"
-            )
+        refuse_impossible_prompt(self, job)
 
     async def _playback(self, job: Job, *, may_die: bool) -> Playback:
         row = await self._row(job)

@@ -10,8 +10,10 @@ _WORD: Final = re.compile(rb" [a-z]{3,9}")
 _FIRST_WORD: Final = re.compile(rb"[A-Z][a-z]{2,8}")
 _LETTERS: Final = re.compile(rb" ?[A-Za-z]+")
 _CLOSER: Final = re.compile(rb"[\"'}\])>]{1,4}")
+# The grammar engine lets some of these into strings, where JSON forbids them (xgrammar 0.2.8).
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 # After its first byte: something that opens more, or a string that is begun and not ended at once.
-_OPENS_MORE: Final = re.compile(rb".+?(?:[,{\[<]|[\"'][^\"'}\]:,])", re.DOTALL)
+_OPENS_MORE: Final = re.compile(rb".+?(?:[,{\[<]|[\"'][^\"}\]:,])", re.DOTALL)
 
 # What a token's first byte says of the way to the end: lower is nearer.
 _RANKS: Final = {
@@ -54,7 +56,7 @@ class Lexicon:
         words: ids of ` word`, readable in running text.
         first_words: ids of `Word`.
         closers: ids of one to four closing quotes or brackets, shortest first.
-        blank: ids that are whitespace only or nothing.
+        blank: ids with nothing to read: whitespace, control characters, half characters.
         opening: ids that open something beside what they begin with, as `:"(` does.
         closing: the order in which a structure is closed.
         closing_number: the same after a digit, where more of the number leads nowhere.
@@ -71,7 +73,11 @@ class Lexicon:
             (token_id for token_id, data in plain if _CLOSER.fullmatch(data)),
             key=lambda token_id: (len(tokens[token_id]), tokens[token_id]),
         )
-        self.blank = frozenset(token_id for token_id, data in plain if not data.strip())
+        self.blank = frozenset(
+            token_id
+            for token_id, data in plain
+            if not data.strip() or not data.isascii() or _CONTROL.search(data)
+        )
         self.opening = frozenset(
             token_id for token_id, data in plain if _OPENS_MORE.match(data) is not None
         )

@@ -12,7 +12,6 @@ import hashlib
 import json
 import random
 from collections import OrderedDict
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
@@ -28,18 +27,8 @@ from toolrail.tokens import Tokenizer
 
 COMPILED_KEPT: Final = 64
 
-FREE_TOKENS: Final = (8, 48)
-"""How long a walk is free, at least and at most."""
-
-
-HOPELESS: Final = 3
-"""No shorter way is searched for where the plain one is so many times too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    vocabulary: Vocabulary
-    lexicon: Lexicon
+FREE_CHOICES: Final = (6, 36)
+"""How often a walk may choose, at least and at most, before it makes for an end."""
 
 
 class GrammarWalker:
@@ -47,23 +36,26 @@ class GrammarWalker:
 
     `seed` makes the walks of one worker differ from another's; workers of one model should share
     it, so that a request moved between them continues.
+
+    Attributes:
+        lexicon: the vocabulary, once prepared.
     """
+
+    lexicon: Lexicon
 
     def __init__(self, tokenizer: Tokenizer, end_of_text: int, seed: int) -> None:
         self._tokenizer = tokenizer
         self._end_of_text = end_of_text
         self._seed = seed
-        self._prepared: _Prepared
+        self._vocabulary: Vocabulary
         self._compiled: OrderedDict[str, tuple[CompiledGrammar, list[str]]] = OrderedDict()
         self._lock = Lock()
 
     def prepare(self) -> None:
         """Sort the vocabulary; once, before the first walk."""
         tokens = self._tokenizer.token_bytes()
-        self._prepared = _Prepared(
-            Vocabulary(tokens, (self._end_of_text,)),
-            Lexicon(tokens, self._tokenizer.special_tokens.values()),
-        )
+        self._vocabulary = Vocabulary(tokens, (self._end_of_text,))
+        self.lexicon = Lexicon(tokens, self._tokenizer.special_tokens.values())
 
     def output(self, job: Job) -> Output | None:
         """The choice for `job`; None when nothing constrains it.
@@ -76,9 +68,7 @@ class GrammarWalker:
         if tag is None:
             return None
         compiled, spelled_out = self._grammar(tag)
-        closing = Closing(
-            self._prepared.lexicon, spelled_out, self._tokenizer.encode_now, self._end_of_text
-        )
+        closing = Closing(self.lexicon, spelled_out, self._tokenizer.encode_now, self._end_of_text)
         prefix = job.prefix_token_ids
         ids = self._walk(job, Trail(compiled, self._end_of_text), closing)
         if tuple(ids[: len(prefix)]) != prefix:
@@ -94,9 +84,9 @@ class GrammarWalker:
         start = len(trail.ids)
         limit = job.sampling.max_tokens
         rng = random.Random(self._seed_of(job))
-        free = max(rng.randint(*FREE_TOKENS), job.sampling.min_tokens)
-        pen = Pen(closing, self._prepared.lexicon, rng, job.sampling)
-        pen.write(trail, min(start + free, limit))
+        choices = max(rng.randint(*FREE_CHOICES), job.sampling.min_tokens)
+        pen = Pen(closing, self.lexicon, rng, job.sampling)
+        pen.write(trail, choices, limit)
         if trail.over:
             return trail.ids
         wandered = list(trail.ids)
@@ -105,8 +95,7 @@ class GrammarWalker:
             way = closing.way(trail, limit - kept)
             if way is not None:
                 return [*trail.ids, *way]
-        plain_way = closing.way(trail, HOPELESS * (limit - start))
-        way = closing.shorter_way(trail, limit - start) if plain_way is not None else None
+        way = closing.shorter_way(trail, limit - start)
         if way is not None:
             return [*trail.ids, *way]
         return self._to_the_limit(trail, closing, wandered, limit)
@@ -131,7 +120,7 @@ class GrammarWalker:
         except GrammarError as error:
             raise RefusedError(f"invalid structural tag: {error}") from error
         try:
-            compiled = self._prepared.vocabulary.compile(tag)
+            compiled = self._vocabulary.compile(tag)
         except GrammarError as error:
             raise EngineFailedError(f"the structural tag does not compile: {error}") from error
         entry = (compiled, literals(compiled))

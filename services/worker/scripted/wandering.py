@@ -43,18 +43,21 @@ class Pen:
             ((bias, token_id) for token_id, bias in biases.items() if bias > 0), reverse=True
         )
         self._banned = {token_id for token_id, bias in biases.items() if bias <= BANNED_BIAS}
+        self._choices_left = 0
         self._words = 0
         self._sealed = False
 
-    def write(self, trail: Trail, limit: int) -> None:
-        """Go on with `trail` until it has `limit` ids or is over."""
-        while len(trail.ids) < limit and not trail.over:
+    def write(self, trail: Trail, choices: int, limit: int) -> None:
+        """Go on with `trail` until it is over, has `limit` ids, or `choices` were made."""
+        self._choices_left = choices
+        while self._choices_left > 0 and len(trail.ids) < limit and not trail.over:
             if not trail.push(*self._move(trail)):
                 return
 
     def _move(self, trail: Trail) -> Sequence[int]:
         for bias, token_id in self._wanted:
             if trail.allows(token_id) and self._rng.random() * CERTAIN_BIAS < bias:
+                self._choices_left -= 1
                 return (token_id,)
         wide = trail.wide
         if trail.can_end and len(trail.ids) >= self._min_tokens:
@@ -62,6 +65,7 @@ class Pen:
             if self._rng.random() < ends:
                 return (self._closing.end_of_text,)
         if wide:
+            self._choices_left -= 1
             return self._text(trail)
         self._words, self._sealed = 0, False
         return (self._choice(trail),)
@@ -86,7 +90,8 @@ class Pen:
         """One of the few ids that may follow: first how it begins, then which."""
         tokens, blank = self._lexicon.tokens, self._lexicon.blank
         groups: dict[int, list[int]] = {}
-        choices = list(trail.choices())
+        choices = trail.choices()
+        self._choices_left -= len(choices) > 1
         for token_id in choices:
             if token_id not in blank and token_id not in self._banned:
                 groups.setdefault(tokens[token_id][0], []).append(token_id)
@@ -115,7 +120,7 @@ class Pen:
         plain = [
             token_id
             for token_id in group
-            if token_id not in self._lexicon.opening and tokens[token_id].count(b'"') < 2
+            if token_id not in self._lexicon.opening and b'"' not in tokens[token_id][:-1]
         ]
         if self._rng.random() < _MOST_OF_A_GROUP:
             return max(plain or group, key=length)
