@@ -13,6 +13,8 @@ from functools import cache
 from importlib import import_module
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from toolrail.errors import ConfigError
 from toolrail.events import Item
 from toolrail.families.family import Family, Marker, PromptPolicy
@@ -30,10 +32,23 @@ ParserVersion: TypeAlias = Literal["auto", "1", "2"]
 
 _MODULES: Final = {
     # name or alias → module of this package
+    "deepseek-v4": "deepseek_v4",
+    "deepseek_v3": "deepseek_v3",
+    "deepseek_v3_1": "deepseek_v3_1",
+    "deepseek_v3_2": "deepseek_v3_2",
+    "deepseek_v4": "deepseek_v4",
+    "deepseek_v41": "deepseek_v41",
+    "deepseekv4": "deepseek_v4",
+    "glm47": "glm47",
     "hermes": "hermes",
+    "jamba": "jamba",
+    "kimi_k2": "kimi_k2",
+    "minimax_m2": "minimax_m2",
+    "nemotron_deci": "nemotron_deci",
     "nemotron_nano": "nemotron_nano",
     "nemotron_v3": "nemotron_v3",
     "nemotron3": "nemotron_v3",
+    "phi4": "phi4",
     "qwen25": "qwen25",
     "qwen3_coder": "qwen3_coder",
     "qwen3": "qwen3_coder",
@@ -57,6 +72,16 @@ _ENGINE_SPELLINGS: Final = {
     "phi4_mini_json": "phi4",
     "qwen2_5": "hermes",
 }
+_SPELLING_ROUTES: Final = {
+    # spelling → generations that have it, where they differ from the family's own
+    "deepseek-v4": frozenset({"1"}),
+    "deepseekv4": frozenset({"1"}),
+    "gemma-4": frozenset({"1"}),
+    "minimax-m3-nom": frozenset({"1"}),
+    "minimax_m3_nom": frozenset({"1"}),
+    "qwen3": frozenset({"2"}),
+}
+_FIRST_GENERATION_REASONING: Final = frozenset({"kimi"})
 # Where another special token stands between a reasoning opener and the end of the prompt, the
 # opener was somebody's words: a turn marker followed it.
 _TURN_MARKER: Final = re.compile(r"<[|｜]|\[/?INST\]|</s>|<(?:start|end)_of_turn>")
@@ -205,6 +230,10 @@ def dialect(
     """
     tools = family(tool_parser) if tool_parser else None
     reasoning = _reasoning(reasoning_parser) if reasoning_parser else None
+    if parser_version == "2" and reasoning_parser in _FIRST_GENERATION_REASONING:
+        raise ConfigError(
+            "dyn_parser_version", f"generation 2 has no reasoning parser {reasoning_parser!r}"
+        )
     if tools is not None:
         _check_pair(tools, reasoning, str(tool_parser), parser_version)
     pair = reasoning.markers if reasoning else None
@@ -232,7 +261,7 @@ def reasoning_markers(parser: ReasoningParser | None) -> tuple[Marker, ...]:
 
 def replace_start(spec: ParseSpec) -> ParseSpec:
     """`spec` for the second of two chained parsers: what the prompt opened is not its business."""
-    return ParseSpec(spec.tool_parser, None, spec.tools, spec.tool_choice, "none", spec.mode)
+    return msgspec.structs.replace(spec, reasoning_parser=None, starts_in="none")
 
 
 def _reasoning(name: str) -> ReasoningParser:
@@ -252,8 +281,8 @@ def _check_pair(
         )
     if version == "auto":
         return
-    if version not in tools.routes:
-        can = [n for n in tool_parser_names() if version in family(n).routes]
+    if version not in _routes(name):
+        can = [n for n in tool_parser_names() if version in _routes(n)]
         raise ConfigError(
             "dyn_parser_version",
             f"generation {version} has no tool parser {name!r}; it has {', '.join(can)}",
@@ -264,6 +293,11 @@ def _check_pair(
             f"generation 2 reads {name!r} together with one of its own reasoning parsers only: "
             f"{usual or 'it has none'}",
         )
+
+
+def _routes(name: str) -> frozenset[str]:
+    """The generations of parsers that have this spelling of a tool parser's name."""
+    return _SPELLING_ROUTES.get(name, family(name).routes)
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:

@@ -20,4 +20,5 @@ FAMILY: Final = templated(
     reasoning=THINK,
     reasoning_names=("nemotron_nano", "nemotron_v3", "qwen3", "basic", "deepseek_r1"),
     special=SPECIAL,
+    routes=frozenset({"1"}),
 )

@@ -19,4 +19,5 @@ FAMILY: Final = templated(
     reasoning=THINK,
     reasoning_names=("nemotron_v3", "nemotron_nano", "qwen3", "basic", "deepseek_r1"),
     special=SPECIAL,
+    routes=frozenset({"2"}),
 )

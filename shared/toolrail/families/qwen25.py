@@ -19,4 +19,5 @@ FAMILY: Final = templated(
     reasoning=THINK,
     reasoning_names=THINKING_NAMES,
     special=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+    routes=frozenset({"1"}),
 )
