@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.nats
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_pipeline_benchmark_runs_and_counts_fewer_messages_than_tokens(tmp_path: Path) -> None:
+    kept = tmp_path / "results.json"
+    flags = ["--streams", "8", "--variants", "frames", "--json", str(kept)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.pipeline", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    tables = json.loads(kept.read_text())
+    assert list(tables) == [
+        "paced, a step every 20 ms",
+        "free running",
+        "one token a request, free running",
+    ]
+    (paced,), (free,), (alone,) = tables.values()
+    assert paced["messages_per_token"] < 1
+    assert free["messages_per_token"] < 1
+    assert alone["messages_per_token"] > 1
+    assert set(paced["cpu_us"]) == {"gateway", "preprocessor", "postprocessor", "worker", "nats"}
+    assert all(us > 0 for us in paced["cpu_us"].values())
+    assert "CPU us/tok" in done.stdout
