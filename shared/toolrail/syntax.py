@@ -177,7 +177,8 @@ Part: TypeAlias = Lit | Name | Index | Args | Objects
 class Section:
     """What surrounds calls. `each`: one section a call when writing (any number when reading).
 
-    `begins` and `ends` are further spellings that are read but never written.
+    `begins` and `ends` are further spellings that are read but never written. `word`: `begin` is a
+    word of prose too, and opens calls only with the array's bracket right after it.
     """
 
     begin: str
@@ -185,6 +186,7 @@ class Section:
     each: bool = False
     begins: tuple[str, ...] = ()
     ends: tuple[str, ...] = ()
+    word: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +226,49 @@ class Syntax:
     def trailing(self) -> str:
         """The framing after tool markup."""
         return self.separator if self.trail is None else self.trail
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSpelling:
+    """A message of a turn that is made of messages: its header, and what may close its body.
+
+    The first of `ends` is written.
+    """
+
+    begin: str
+    ends: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpelling:
+    """A call as a message of its own.
+
+    `begin` and `end` surround the arguments; `{name}` in `begin` stands for the function's name.
+    `ends` may close the message, `last` the turn with it; the first of each is written.
+    """
+
+    begin: str
+    end: str
+    ends: tuple[str, ...]
+    last: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSpelling:
+    """How the messages of a turn are written, for tag and renderer.
+
+    Attributes:
+        between: what begins every message but the first, whose beginning is in the prompt.
+        thought: a message of reasoning.
+        remark: visible text before something else.
+        answer: visible text that ends the turn.
+        call: a call.
+        markers: the control strings; no text contains one under a tag.
+    """
+
+    between: str
+    thought: MessageSpelling
+    remark: MessageSpelling
+    answer: MessageSpelling
+    call: CallSpelling
+    markers: tuple[str, ...]

@@ -136,7 +136,7 @@ def templated(  # noqa: PLR0913 - the fields of a record
 def opener_markers(syntax: Syntax) -> tuple[str, ...]:
     """Every marker that begins tool markup: the section's spellings, then a call's own opener."""
     section = syntax.section
-    found = (section.begin.strip(), *section.begins) if section else ()
+    found = (section.begin.strip() + "[" * section.word, *section.begins) if section else ()
     if not isinstance(syntax.call[0], Objects) and (section is None or syntax.bare):
         found = (*found, CallShape(syntax).opener)
     return found

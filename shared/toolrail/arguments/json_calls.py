@@ -172,11 +172,13 @@ class CallObjects:
     bare objects, simply the last object's brace. Whitespace after it is left unread. BAD before any
     object began: `begun` is false, this was no body. Every object that names a call is ended
     complete, the last one only if `end_last`. `strict`: every object must be a whole call.
+    `in_array`: the array's bracket was read already.
     """
 
     __slots__ = (
         "_array",
         "_end_last",
+        "_in_array",
         "_keys",
         "_object",
         "_opened",
@@ -187,8 +189,15 @@ class CallObjects:
     )
 
     def __init__(
-        self, keys: Objects, output: Output, *, end_last: bool = True, strict: bool = False
+        self,
+        keys: Objects,
+        output: Output,
+        *,
+        end_last: bool = True,
+        strict: bool = False,
+        in_array: bool = False,
     ) -> None:
+        self._in_array: Final = in_array
         self._keys: Final = keys
         self._output: Final = output
         self._strict: Final = strict
@@ -242,8 +251,9 @@ class CallObjects:
     def _read_opening(self, buffer: Buffer) -> Read | None:
         window, pos = buffer.window, buffer.pos
         at = _after_space(window, pos)
-        array = window[at : at + 1] == "["
-        if array:
+        bracket = not self._in_array and window[at : at + 1] == "["
+        array = bracket or self._in_array
+        if bracket:
             at = _after_space(window, at + 1)
         if at >= len(window):
             return Read.MORE

@@ -80,7 +80,12 @@ class ObjectsBlock:
         self._output: Final = output
         self._required: Final = syntax.closer_required
         self._closers: Final = closers(syntax)
-        self._calls: Final = CallObjects(keys, output, end_last=not syntax.closer_required)
+        self._calls: Final = CallObjects(
+            keys,
+            output,
+            end_last=not syntax.closer_required,
+            in_array=syntax.section is not None and syntax.section.word,
+        )
         self._closing = False
 
     @property

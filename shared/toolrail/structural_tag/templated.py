@@ -144,8 +144,6 @@ def _calls_in_text(
     section = syntax.section
     single = request.policy.single
     trigger = markers.openers[0]
-    if syntax.prose_after_opener == "literal" and _is_array(syntax):
-        trigger += "["  # the opener alone is a word of prose
     if section is not None and not section.each:
         tags = [calls_only(syntax, tags, single=single)]
     banned = [*markers.all, *reasoning_strings(request.reasoning), *syntax.reserved]
