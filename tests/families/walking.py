@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from toolrail.families import Dialect
 from toolrail.grammar import CompiledGrammar, Matcher, Vocabulary, compile_tag
 from toolrail.structural_tag import TagFormat, TagOptions
+from toolrail.syntax import XmlStyle
 from toolrail.tools import StartsIn, Tool, ToolPolicy
 
 CHOICES = ("auto", "required", "named", "none")
@@ -148,8 +149,13 @@ class Walker:
 
     def __init__(self, dialect: Dialect) -> None:
         markers = [marker.text for marker in dialect.markers]
+        style = dialect.family.arguments if dialect.family else None
+        if isinstance(style, XmlStyle):
+            markers += [style.open, style.close, style.close + style.after]
+            markers += [style.frame + style.close] if style.frame else []
         pieces = {piece for marker in markers for piece in (marker[:3], marker[-2:])}
-        words = list(dict.fromkeys([*_WORDS, *markers, *sorted(pieces)]))
+        letters = sorted({c for text in (*markers, *_WORDS) for c in text if not c.isascii()})
+        words = list(dict.fromkeys([*_WORDS, *markers, *sorted(pieces), *letters]))
         # Bytes that are no text by themselves stay out: a model writes whole characters.
         self._tokens = [bytes([b]) if b < 128 else b"" for b in range(256)]
         self._tokens += [*(w.encode() for w in words), b"<end>"]
