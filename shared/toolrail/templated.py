@@ -24,6 +24,7 @@ from toolrail.syntax import (
     JSON,
     Args,
     ArgumentStyle,
+    Lit,
     Marker,
     Objects,
     ReasoningMarkers,
@@ -144,8 +145,9 @@ def opener_markers(syntax: Syntax) -> tuple[str, ...]:
 
 def stray_markers(syntax: Syntax) -> tuple[str, ...]:
     """Control strings that mean nothing by themselves: closers, and the record's own strays."""
-    call = () if isinstance(syntax.call[0], Objects) else CallShape(syntax).close[-1:]
-    return tuple(dict.fromkeys((*closers(syntax), *call, *syntax.strays)))
+    last = syntax.call[-1]
+    call = last.text.strip().rpartition("\n")[2] if isinstance(last, Lit) else ""
+    return tuple(dict.fromkeys((*closers(syntax), *([call] if call else []), *syntax.strays)))
 
 
 @cache
@@ -167,6 +169,7 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
         strays=stray_markers(syntax),
         resume=resume,
         lead=syntax.lead,
+        lead_in_part=syntax.lead_in_part,
         separator=syntax.trailing,
         prose_after_opener=syntax.prose_after_opener,
         header=header,

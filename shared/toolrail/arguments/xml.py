@@ -70,6 +70,7 @@ class XmlArguments:
         self._doubtful: list[str] | None = None  # from a closer that structure did not follow
         self._early: list[str] | None = None  # from a call's closer that may end the value
         self._inner: list[str] | None = None  # from a closer that is of a call in the value
+        self._inner_from = 0  # where in it a call began that has not proved whole; 0: none
         self._quoted: QuotedCall | None = None
 
     def read(self, buffer: Buffer, *, final: bool = False) -> Read:
@@ -130,6 +131,7 @@ class XmlArguments:
                 return Read.MORE
         self._value = []
         self._doubtful = self._early = self._inner = None
+        self._inner_from = 0
         follows = buffer.returns < _MAX_RETURNS
         self._quoted = QuotedCall(self._quotable) if self._quotable and follows else None
         self._streams = self._wire == "raw" or (
@@ -146,7 +148,7 @@ class XmlArguments:
         self._add(text)
         if self._quoted is not None:
             self._quoted.add(text)
-            if self._inner is not None and self._quoted.over:
+            if self._inner_from and self._quoted.over:
                 return self._end_inner(buffer)
         if marker is None:
             return self._end_unclosed(buffer, final)
@@ -168,9 +170,8 @@ class XmlArguments:
         if self._quoted is None:
             return None
         if self._quoted.see(marker):
-            inner, self._inner = "".join(self._inner or ()), None
-            self._add(inner)
-        elif self._inner is not None and self._quoted.over:
+            self._inner_from = 0
+        elif self._inner_from and self._quoted.over:
             return self._end_inner(buffer)
         return None
 
@@ -179,7 +180,9 @@ class XmlArguments:
         if counts and own and not inner:
             return self._end_at_closer()
         if counts and own:
-            self._inner = [*(self._inner or ()), taken]
+            self._inner = self._inner or []
+            self._inner.append(taken)
+            self._inner_from = self._inner_from or len(self._inner)
         elif counts and not own:
             self._early = [taken]
         else:
@@ -237,9 +240,10 @@ class XmlArguments:
         return Read.MORE
 
     def _end_inner(self, buffer: Buffer) -> Read | None:
-        """No whole call was quoted: the value ended at the first closer that seemed to be its."""
-        buffer.give_back("".join(self._inner[1:]) if self._inner else "")
-        self._inner = None
+        """The value ended at the first closer of what proved to be no quoted call."""
+        inner, end = self._inner or [], self._inner_from or 1
+        buffer.give_back("".join(inner[end:]))
+        self._inner = inner[: end - 1]
         return self._end_at_closer()
 
     def _end_early(self, buffer: Buffer) -> Read | None:
