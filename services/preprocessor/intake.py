@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from typing import Final
@@ -133,7 +132,7 @@ class Intake:
             if blob is not None:
                 await self._bus.blobs.delete(blob)
             return reply
-        self._metrics.accepted(prepared.constraint.report)
+        self._metrics.accepted(prepared.settled.constraint.report)
         self._telemetry.event("toolrail.prepared", _facts(prepared))
         return _accepted(reply, stream, prepared)
 
@@ -149,20 +148,21 @@ def _seconds_left(prepare: Prepare) -> float:
 
 def _facts(prepared: Prepared) -> dict[str, str | int]:
     """What a trace may hold of a request: sizes, names and hashes."""
+    constraint = prepared.settled.constraint
     facts: dict[str, str | int] = {
-        "toolrail.held_by": prepared.constraint.report.held_by,
-        "toolrail.starts_in": prepared.constraint.parse.starts_in,
+        "toolrail.held_by": constraint.report.held_by,
+        "toolrail.starts_in": constraint.parse.starts_in,
         "toolrail.tools": len(prepared.request.tools),
         semconv.GEN_AI_USAGE_INPUT_TOKENS: len(prepared.prompt_token_ids),
     }
-    if tag := prepared.constraint.guidance.structural_tag:
-        facts["toolrail.tag_hash"] = hashlib.blake2b(tag.encode(), digest_size=8).hexdigest()
+    if tag := constraint.guidance.structural_tag:
+        facts["toolrail.tag_hash"] = prepared.settled.tag_hash
         facts["toolrail.tag_bytes"] = len(tag)
     return facts
 
 
 def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
-    request, constraint = prepared.request, prepared.constraint
+    request, constraint = prepared.request, prepared.settled.constraint
     wishes = request.wishes
     return Stream(
         request_id=prepare.request_id,
@@ -188,7 +188,6 @@ def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
 def _accepted(reply: Accepted, stream: Stream, prepared: Prepared) -> Accepted:
     """The postprocessor's `Accepted`, with what the gateway must know of the request."""
     request = prepared.request
-    report = prepared.constraint.report.to_json()
     return msgspec.structs.replace(
         reply,
         model=stream.model,
@@ -199,5 +198,5 @@ def _accepted(reply: Accepted, stream: Stream, prepared: Prepared) -> Accepted:
         parse=stream.parse,
         prompt_token_ids=stream.prompt_token_ids,
         prompt_blob=stream.prompt_blob,
-        enforcement=msgspec.json.encode(report).decode(),
+        enforcement=prepared.settled.enforcement,
     )

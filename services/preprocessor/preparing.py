@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
 
+from services.preprocessor.constraining import Constraining, Settled, TagCheck
 from services.preprocessor.fitting import fitting_ids
 from services.preprocessor.metrics import PreprocessorMetrics
 from services.preprocessor.models import Models, ServedModel
@@ -21,10 +22,9 @@ from toolrail.directory import Directory
 from toolrail.errors import CallerError
 from toolrail.messages import Sampling
 from toolrail.openai.chat import ChatRequest, check_chat
-from toolrail.openai.constraint import Constraint, Setting, settle
+from toolrail.openai.constraint import Setting
 from toolrail.openai.prompt import render_prompt
 from toolrail.openai.sampling import resolve
-from toolrail.tools import StartsIn
 
 _SMALL_BODY_BYTES: Final = 32 << 10
 """Parsed in less time than a thread takes to start."""
@@ -35,14 +35,6 @@ _THREADS: Final = 4
 T = TypeVar("T")
 
 
-class TagCheck(Protocol):
-    """Whether the engine takes a tag."""
-
-    async def check(self, tag_json: str) -> None:
-        """Raises CallerError when it does not."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A request, ready for an engine."""
@@ -50,7 +42,7 @@ class Prepared:
     request: ChatRequest
     model: ServedModel
     prompt_token_ids: tuple[int, ...]
-    constraint: Constraint
+    settled: Settled
     sampling: Sampling
 
 
@@ -62,7 +54,7 @@ class Preparing:
     ) -> None:
         self._directory = directory
         self._models = models
-        self._tags = tags
+        self._constraining = Constraining(tags, self._in_thread)
         self._metrics = metrics
         self._threads = anyio.CapacityLimiter(_THREADS)
 
@@ -84,9 +76,16 @@ class Preparing:
                 model.tokenizer, prompt, model.card, max_bytes=model.max_prompt_bytes
             )
         sampling = resolve(request.wishes, model.card, len(ids))
+        setting = Setting(
+            model.deployment,
+            model.dialect,
+            model.card.tool_parser,
+            model.card.reasoning_parser,
+            starts_in,
+        )
         with self._metrics.stage("constrain"):
-            constraint = await self._constrain(request, model, starts_in)
-        return Prepared(request, model, tuple(ids), constraint, sampling)
+            settled = await self._constraining.settled(request, setting)
+        return Prepared(request, model, tuple(ids), settled, sampling)
 
     async def _parse(self, body: bytes) -> ChatRequest:
         if len(body) <= _SMALL_BODY_BYTES:
@@ -115,33 +114,6 @@ class Preparing:
                 exclude_tools_when_none=model.deployment.exclude_tools_when_none,
             )
         )
-
-    async def _constrain(
-        self, request: ChatRequest, model: ServedModel, starts_in: StartsIn
-    ) -> Constraint:
-        settling = settle(
-            request,
-            Setting(
-                model.deployment,
-                model.dialect,
-                model.card.tool_parser,
-                model.card.reasoning_parser,
-                starts_in,
-            ),
-        )
-        try:
-            tag = next(settling)
-            while True:
-                tag = settling.send(await self._verdict(tag))
-        except StopIteration as settled:
-            return settled.value
-
-    async def _verdict(self, tag_json: str) -> CallerError | None:
-        try:
-            await self._tags.check(tag_json)
-        except CallerError as refusal:
-            return refusal
-        return None
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """The result of `work`; a caller whose deadline passes does not wait for it."""

@@ -75,6 +75,16 @@ def test_tools_keep_their_order_and_their_schemas_key_order() -> None:
     assert read(tools=[{"type": "function", "function": {"name": "f"}}]).tools == (Tool("f"),)
 
 
+def test_numbers_of_a_schema_fit_into_a_message() -> None:
+    wide = {"type": "integer", "maximum": 10**30, "minimum": -(2**63), "enum": [[2**64, 2**64 - 1]]}
+    (tool,) = read(tools=[function("f", {"type": "object", "properties": {"a": wide}})]).tools
+    assert isinstance(tool.parameters, dict)
+    found = tool.parameters["properties"]["a"]
+    assert found == {**wide, "maximum": 1e30, "enum": [[2.0**64, 2**64 - 1]]}
+    assert isinstance(found["minimum"], int)
+    assert msgspec.msgpack.encode(tool)
+
+
 NAMED = {"type": "function", "function": {"name": "b"}}
 ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}
 

@@ -149,6 +149,11 @@ FIELDS = [
     ({"tools": [function(strict="yes")]}, "tools[0].function.strict", "invalid_type"),
     ({"tools": [{**function(), "strict": True}]}, "tools[0].strict", "unknown_parameter"),
     (
+        {"tools": [function(parameters={"maximum": 10**400})]},
+        "tools[0].function.parameters",
+        "invalid_value",
+    ),
+    (
         {"tools": [function(parameters="x")]},
         "tools[0].function.parameters",
         "invalid_function_parameters",

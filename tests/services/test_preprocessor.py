@@ -163,6 +163,32 @@ async def test_what_the_grammar_engine_refuses_is_the_callers_to_change() -> Non
         )
 
 
+async def test_the_same_tools_are_constrained_once() -> None:
+    async with bench() as b:
+        for content in ("One", "Two"):
+            reply = await b.chat(
+                messages=[{"role": "user", "content": content}], tools=[function()], n=2
+            )
+            assert isinstance(reply, Accepted)
+        assert len(b.tags.seen) == 1
+        first, second = b.post.streams
+        assert first.guidance == second.guidance != Guidance()
+        assert first.parse == second.parse
+        await b.chat(tools=[function()], tool_choice="required")
+        await b.chat(tools=[function()], chat_template_kwargs={"enable_thinking": True})
+        assert len(b.tags.seen) == 3
+
+
+async def test_what_was_refused_is_refused_again() -> None:
+    async with bench() as b:
+        b.tags.refused = "get_weather"
+        strict = {"tools": [function(strict=True)], "tool_choice": "required"}
+        assert isinstance(await b.chat(**strict), Failed)
+        assert isinstance(await b.chat(**strict), Failed)
+        b.tags.refused = ""
+        assert isinstance(await b.chat(**strict), Accepted)
+
+
 async def test_max_tokens_beyond_the_context_is_capped() -> None:
     async with bench() as b:
         await b.chat(max_tokens=1_000_000)

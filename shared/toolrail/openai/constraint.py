@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -46,7 +46,9 @@ from toolrail.tools import JsonSchema, StartsIn, Tool, ToolPolicy
 Settling: TypeAlias = "Generator[str, Verdict, Constraint]"
 """Yields tags (JSON text) to be checked, is sent each one's verdict, returns the constraint."""
 
-_NO_TAG = "this parser has no structural tag for these tools"
+_encoder: Final = msgspec.json.Encoder()
+
+_NO_TAG: Final = "this parser has no structural tag for these tools"
 
 
 class Dialect(Protocol):
@@ -119,6 +121,29 @@ class Constraint:
         """The structural tag as JSON data, None when there is none."""
         text = self.guidance.structural_tag
         return None if text is None else msgspec.json.decode(text)
+
+
+def same_constraint(request: ChatRequest, setting: Setting) -> bytes:
+    """Equal for requests in equal settings that get equal constraints: what `settle` reads of them.
+
+    Agents send the same tools at every turn; descriptions, messages and sampling do not matter.
+    """
+    return _encoder.encode(
+        (
+            [(tool.name, tool.parameters, tool.strict) for tool in request.tools],
+            request.choice.mode,
+            request.choice.stated,
+            [tool.name for tool in request.choice.callable],
+            request.parallel_tool_calls,
+            type(request.answer).__name__,
+            request.answer,
+            request.wishes.ignore_eos,
+            setting.deployment,
+            setting.tool_parser,
+            setting.reasoning_parser,
+            setting.starts_in,
+        )
+    )
 
 
 def settle(request: ChatRequest, setting: Setting) -> Settling:

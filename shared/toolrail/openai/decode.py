@@ -69,6 +69,27 @@ def decode_json(
     return value
 
 
+def without_wide_integers(value: object, param: str) -> object:
+    """`value`, with integers beyond 64 bits as floats: schemas travel in a format that ends there.
+
+    Recursive: `decode_json` has bounded the depth.
+
+    Raises:
+        CallerError: one is beyond the floats too.
+    """
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        return {name: without_wide_integers(members[name], param) for name in members}
+    if isinstance(value, list):
+        return [without_wide_integers(item, param) for item in cast("list[object]", value)]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        try:
+            return float(value)
+        except OverflowError:
+            raise refusal(f"'{param}' has a number that is out of range.", param=param) from None
+    return value
+
+
 def _deeper_than(value: object, limit: int) -> bool:
     """True when containers nest deeper than `limit`. Iterative; O(number of values)."""
     level: list[object] = [value] if isinstance(value, dict | list) else []

@@ -5,14 +5,15 @@ Custom tools (free text input) are read, so that the refusal can name them, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never, cast
+from typing import Final, assert_never, cast
 
 import msgspec
 
 from toolrail.errors import CallerError
-from toolrail.openai.decode import decode_json
+from toolrail.openai.decode import decode_json, without_wide_integers
 from toolrail.openai.limits import MAX_SCHEMAS_BYTES
 from toolrail.openai.refusals import refusal
 from toolrail.openai.wire import (
@@ -25,6 +26,8 @@ from toolrail.openai.wire import (
     given,
 )
 from toolrail.tools import JsonSchema, Tool, ToolChoice
+
+_MANY_DIGITS: Final = re.compile(rb"[0-9]{19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,10 @@ def json_schema(raw: msgspec.Raw, path: str, owner: str) -> JsonSchema | None:
     schema = decode_json(raw, path)
     if not isinstance(schema, dict):
         raise invalid_schema(owner, path, "#", "schema_shape", "a schema must be an object")
-    return cast("dict[str, object]", schema)
+    found = cast("dict[str, object]", schema)
+    if _MANY_DIGITS.search(bytes(raw)):
+        return cast("dict[str, object]", without_wide_integers(found, path))
+    return found
 
 
 def invalid_schema(owner: str, param: str, pointer: str, rule: str, message: str) -> CallerError:
