@@ -199,6 +199,7 @@ class Syntax:
         separator: between calls (sections, when there is one a call).
         trail: framing eaten after tool markup, as much of it as is there; None: the separator.
         lead: what the template writes between text and the first call; eaten before a call.
+        lead_in_part: whether any end of the lead is eaten where not all of it is there.
         always_led: whether the template writes it also where no text precedes.
         closer_required: a call (section, for `Objects`) without its closer is no call.
         bare: whether a call without its section is recovered.
@@ -214,6 +215,7 @@ class Syntax:
     separator: str = ""
     trail: str | None = None
     lead: str = ""
+    lead_in_part: bool = False
     always_led: bool = False
     closer_required: bool = False
     bare: bool = True

@@ -5,6 +5,7 @@ Check weather.
 </think>
 
 On it.
+
 <tool_call>
 <function=get_weather>
 <parameter=city>
@@ -42,7 +43,8 @@ SYNTAX: Final = Syntax(
     call=(Lit("<function="), Name(), Lit(">\n"), Args(QWEN_XML), Lit("</function>")),
     section=Section("<tool_call>\n", "\n</tool_call>", each=True),
     separator="\n",
-    lead="\n",
+    lead="\n\n",
+    lead_in_part=True,
     closer_required=True,
     prose_after_opener="kept",
 )

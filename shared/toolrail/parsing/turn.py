@@ -39,7 +39,8 @@ class Grammar:
         strays: control strings that are eaten where they are not expected (closers).
         block: the reader for an opener. `careful`: only what is certainly a call may begin.
         resume: the reader that goes on after the closer at which a broken call ended, or None.
-        lead: framing eaten before an opener, all of it or nothing.
+        lead: framing eaten before an opener: all of it or nothing, or any end of it if
+            `lead_in_part`.
         separator: framing eaten after tool markup, as much of it as is there.
         prose_after_opener: as in `syntax.Syntax`.
         header: an opener with what its header begins with (`<|tool_call_begin|>functions.`), which
@@ -52,6 +53,7 @@ class Grammar:
     strays: tuple[str, ...] = ()
     resume: Callable[[str, Reading], Block | None] | None = None
     lead: str = ""
+    lead_in_part: bool = False
     separator: str = ""
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
     header: str = ""
@@ -75,8 +77,9 @@ class TurnParser:
         self._buffer: Final = Buffer()
         self._output: Final = Output(mute_calls=spec.tool_choice == "none")
         self._kinds: Final = marker_kinds(grammar, spec)
+        self._led: Final = _with_lead(grammar)
         self._markers: Final[dict[Channel, Markers]] = {
-            "text": marker_set(*self._kinds, *_with_lead(grammar)),
+            "text": marker_set(*self._kinds, *self._led),
             "reasoning": marker_set(*reasoning_markers(grammar, self._kinds)),
         }
         self._prose: Final = Prose(
@@ -131,7 +134,7 @@ class TurnParser:
         marker = prose.read(self._markers[prose.channel], final=final, cut=self._buffer.cut)
         if marker is None:
             return False
-        bare = marker if marker in self._kinds else marker.removeprefix(self._grammar.lead)
+        bare = self._led.get(marker, marker)
         kind = self._kinds.get(bare, "boundary")
         reasoning = self._grammar.reasoning
         prose.decide("reasoning" if kind == "end" else "text")
@@ -348,5 +351,7 @@ def reasoning_markers(grammar: Grammar, kinds: Mapping[str, MarkerKind]) -> list
     return [*own, *reasoning.strays, *reasoning.boundaries]
 
 
-def _with_lead(grammar: Grammar) -> list[str]:
-    return [grammar.lead + opener for opener in grammar.openers] if grammar.lead else []
+def _with_lead(grammar: Grammar) -> dict[str, str]:
+    """The openers with the framing that may stand before them, and the openers they are."""
+    ends = range(len(grammar.lead) if grammar.lead_in_part else 1) if grammar.lead else ()
+    return {grammar.lead[at:] + opener: opener for at in ends for opener in grammar.openers}
