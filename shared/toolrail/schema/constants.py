@@ -196,6 +196,11 @@ def _written(
             plain.append(value)
         else:
             _narrow(context, sources)
+    style = context.style
+    if style.pads and style.tells_type != "no" and place.level == "top":
+        # Where the wire tells no type, a listed string is read without the space around it.
+        for keyword in ("enum", "const"):
+            context.relax(sources, keyword, "outer_space", "white space may stand around the value")
     options = [{"enum": plain}, *others] if plain else others
     if not options:
         return _unwritable(context, sources) if values else None

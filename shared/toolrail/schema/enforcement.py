@@ -83,6 +83,18 @@ class SchemaReport:
         return tuple(note for note in self.notes if note.over_budget)
 
     @property
+    def lost(self) -> tuple[Note, ...]:
+        """The notes of what rules values out and is neither held nor checked.
+
+        `format` is an annotation and not among them.
+        """
+        return tuple(
+            note
+            for note in self.notes
+            if note.status == "dropped" and not note.path.endswith("/format")
+        )
+
+    @property
     def needs_check(self) -> bool:
         """True when something is left to be checked after generation."""
         return any(note.status in ("relaxed", "checked_after") for note in self.notes)

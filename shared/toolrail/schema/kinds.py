@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal["null", "boolean", "object", "array", "string", "integ
 ALL: Final[frozenset[Kind]] = frozenset(
     {"null", "boolean", "object", "array", "string", "integer", "fraction"}
 )
-_OF_TYPE: Final[Mapping[str, frozenset[Kind]]] = {
+OF_TYPE: Final[Mapping[str, frozenset[Kind]]] = {
     "null": frozenset({"null"}),
     "boolean": frozenset({"boolean"}),
     "object": frozenset({"object"}),
@@ -29,6 +29,7 @@ _OF_TYPE: Final[Mapping[str, frozenset[Kind]]] = {
     "number": frozenset({"integer", "fraction"}),
     "any": ALL,  # draft 3, and many who write schemas by hand
 }
+"""The kinds of each type."""
 _IMPLIED: Final[Mapping[str, frozenset[Kind]]] = {
     **dict.fromkeys(
         (
@@ -41,7 +42,7 @@ _IMPLIED: Final[Mapping[str, frozenset[Kind]]] = {
             "minProperties",
             "maxProperties",
         ),
-        _OF_TYPE["object"],
+        OF_TYPE["object"],
     ),
     **dict.fromkeys(
         (
@@ -54,12 +55,12 @@ _IMPLIED: Final[Mapping[str, frozenset[Kind]]] = {
             "uniqueItems",
             "contains",
         ),
-        _OF_TYPE["array"],
+        OF_TYPE["array"],
     ),
-    **dict.fromkeys(("pattern", "minLength", "maxLength"), _OF_TYPE["string"]),
+    **dict.fromkeys(("pattern", "minLength", "maxLength"), OF_TYPE["string"]),
     **dict.fromkeys(
         ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-        _OF_TYPE["number"],
+        OF_TYPE["number"],
     ),
 }
 """What a keyword says of the type of a schema that declares none.
@@ -113,7 +114,7 @@ def kinds(context: Context, sources: Sequence[Source]) -> frozenset[Kind]:
 def _implied(source: Source) -> frozenset[Kind]:
     found = [kinds for keyword, kinds in _IMPLIED.items() if keyword in source]
     if source.get("format") in FORMATS:
-        found.append(_OF_TYPE["string"])
+        found.append(OF_TYPE["string"])
     return frozenset[Kind]().union(*found)
 
 
@@ -122,7 +123,7 @@ def _declared(context: Context, source: Source) -> frozenset[Kind] | None:
         return None
     value = source.get("type")
     names = [value] if isinstance(value, str) else as_array(value) or []
-    known = [_OF_TYPE[name] for name in names if isinstance(name, str) and name in _OF_TYPE]
+    known = [OF_TYPE[name] for name in names if isinstance(name, str) and name in OF_TYPE]
     if len(known) < len(names) or not names:
         context.malformed(source, "type", "names a type that JSON Schema does not have")
     elif "any" in names:
@@ -132,7 +133,7 @@ def _declared(context: Context, source: Source) -> frozenset[Kind] | None:
     if not known:
         return None
     admitted = frozenset[Kind]().union(*known)
-    return admitted | _OF_TYPE["null"] if source.get("nullable") is True else admitted
+    return admitted | OF_TYPE["null"] if source.get("nullable") is True else admitted
 
 
 def _negated(context: Context, source: Source) -> frozenset[Kind]:
@@ -144,7 +145,7 @@ def _negated(context: Context, source: Source) -> frozenset[Kind]:
     names = [value] if isinstance(value, str) else as_array(value) or []
     if set(schema) - {"type", "description", "title"} or not names:
         return frozenset()
-    found = [_OF_TYPE[name] for name in names if isinstance(name, str) and name in _OF_TYPE]
+    found = [OF_TYPE[name] for name in names if isinstance(name, str) and name in OF_TYPE]
     taken = frozenset[Kind]().union(*found)
     if len(found) == len(names) and taken.isdisjoint({"integer"}) | ("fraction" in taken):
         context.hold(source, "not")

@@ -76,6 +76,19 @@ def _children_of(keyword: str, value: object) -> Iterator[tuple[Tokens, object]]
                 yield (keyword, name), member
 
 
+def has_nested_id(root: object) -> bool:
+    """True when a schema below the root starts a scope of its own. O(size)."""
+    pending = [child for _, child in children(as_object(root) or {})]
+    while pending:
+        schema = as_object(pending.pop())
+        if schema is None:
+            continue
+        if isinstance(schema.get("$id"), str):
+            return True
+        pending.extend(child for _, child in children(schema))
+    return False
+
+
 class RefError(Enum):
     """Why a `$ref` cannot be followed inside its document."""
 

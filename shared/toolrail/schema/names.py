@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolrail.schema.context import Context, Emitted, Place
+from toolrail.schema.enforcement import Note
 from toolrail.schema.locations import as_array, as_object
 from toolrail.schema.regex.matching import matcher
 from toolrail.schema.regex.parse import RegexError
-from toolrail.schema.sources import Member, Source
+from toolrail.schema.sources import Member, Source, text
 from toolrail.schema.strings import name_expression, string_conforms
 
 MAX_COUNTED_OPTIONAL: Final = 16
 """Optional properties among which the grammar counts."""
+_NO_OTHERS: Final = "arguments that are not declared cannot be written"
 _NAME_KEYWORDS: Final = frozenset(
     {"type", "pattern", "minLength", "maxLength", "format", "title", "description", "$comment"}
 )
@@ -81,7 +83,9 @@ def close(
 ) -> None:
     """Says in `body`, which has `properties`, what other names there may be."""
     name_schemas = _name_schemas(context, sources)
-    if whole.patterns:
+    if context.style.recursive:
+        _close_elements(context, sources, whole, body)
+    elif whole.patterns:
         if whole.rest is not None or name_schemas or not _patterned(context, whole, body, place):
             _leave_open(context, whole, body)
     elif whole.rest is None:
@@ -90,6 +94,20 @@ def close(
         _open(context, sources, whole.rest, place, body)
     if name_schemas:
         _say_name_schemas(context, sources, name_schemas, body, place)
+
+
+def _close_elements(
+    context: Context, sources: Sequence[Source], whole: Names, body: dict[str, object]
+) -> None:
+    """Elements have fixed names, so there are no others."""
+    body["additionalProperties"] = False
+    if whole.patterns or whole.rest is not None:
+        for keyword in ("additionalProperties", "patternProperties", "unevaluatedProperties"):
+            for source in sources:
+                context.note(
+                    source, keyword, "enforced", "narrowed",
+                    "elements of any name cannot be written in this syntax",
+                )  # fmt: skip
 
 
 def _is_raw_root(context: Context, place: Place) -> bool:
@@ -108,6 +126,7 @@ def _open(
     if raw and not asking:
         # An extra argument could repeat a declared name, and nobody has asked for extra ones.
         body["additionalProperties"] = False
+        context.ledger.note(Note(text(sources[0].path), "enforced", "narrowed", _NO_OTHERS))
         return
     emitted = context.emit(rest, place.within("top" if place.level == "root" else "inner"))
     body["additionalProperties"] = False if emitted is None else emitted or True

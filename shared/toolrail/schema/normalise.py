@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from toolrail.schema.arrays import arrays
 from toolrail.schema.constants import constants, shared
 from toolrail.schema.context import MAX_DEPTH, MAX_NODES, Context, Emitted, Level, Place
 from toolrail.schema.enforcement import Ledger, Note, SchemaReport
-from toolrail.schema.faults import Path
 from toolrail.schema.kinds import ALL, Kind, kinds, says_of_kinds
-from toolrail.schema.locations import as_array, as_object, children
+from toolrail.schema.locations import as_array, as_object
+from toolrail.schema.marking import CONSTRAINTS, free, mark
 from toolrail.schema.numbers import numbers
 from toolrail.schema.objects import objects
 from toolrail.schema.sources import Document, Gathered, Member, Source, text
@@ -33,52 +33,7 @@ from toolrail.schema.strings import strings
 from toolrail.schema.styles import style_named
 from toolrail.schema.unions import Union, first_union, joined, say, without
 
-CONSTRAINTS: Final = frozenset(
-    {
-        "additionalItems",
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "const",
-        "contains",
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
-        "else",
-        "enum",
-        "exclusiveMaximum",
-        "exclusiveMinimum",
-        "format",
-        "if",
-        "items",
-        "maxContains",
-        "maxItems",
-        "maxLength",
-        "maximum",
-        "maxProperties",
-        "minContains",
-        "minItems",
-        "minLength",
-        "minimum",
-        "minProperties",
-        "multipleOf",
-        "not",
-        "oneOf",
-        "pattern",
-        "patternProperties",
-        "prefixItems",
-        "properties",
-        "propertyNames",
-        "$ref",
-        "required",
-        "then",
-        "type",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "uniqueItems",
-    }
-)
-"""Keywords that rule values out; all others say nothing that could be enforced."""
+__all__ = ["Normalised", "free", "normalise", "normalise_value"]
 
 _UNHELD: Final[Mapping[str, str]] = {
     "not": "the grammar cannot leave out what a schema describes",
@@ -96,10 +51,6 @@ _LOST: Final[Mapping[str, str]] = {
     "divisibleBy": "is of draft 3",
     "extends": "is of draft 3",
 }
-_MAX_MARKS: Final = 200
-"""Keywords that are named of a schema that is given up as a whole."""
-_OPEN: Final[dict[str, object]] = {"type": "object", "additionalProperties": True}
-
 _NEVER: Final = Note("#", "checked_after", "unsatisfiable", "no value satisfies the schema")
 
 _Key: TypeAlias = tuple[Level, frozenset[tuple[int, frozenset[str]]]]
@@ -152,13 +103,6 @@ def normalise_value(schema: object, *, style: str = "json") -> Normalised:
     return _run(schema, style, (), False, root="top")
 
 
-def free(schema: object, reason: str, detail: str) -> SchemaReport:
-    """The report of a schema that no grammar holds: every keyword is checked after generation."""
-    ledger = Ledger()
-    _mark(ledger, schema, Note("", "checked_after", reason, detail))
-    return ledger.report()
-
-
 def _run(
     schema: object, style: str, excludes: tuple[str, ...], any_order: bool, root: Level
 ) -> Normalised:
@@ -195,10 +139,10 @@ class _Normaliser:
             definition = self._emit_sources(target.sources, inner)
             if definition is None:
                 self._say_never(target)
-            self._definitions[name] = definition or {}
+            self._definitions[name] = self._context.anything() if definition is None else definition
         if emitted is None or (level == "root" and not _is_object_schema(emitted)):
             self._say_never(gathered)
-            emitted = dict(_OPEN) if level == "root" else {}
+            emitted = self._anything(level)
         if self._context.budget.nodes < 0:
             return self._too_large(level)
         if self._definitions:
@@ -226,8 +170,12 @@ class _Normaliser:
     def _reference(self, gathered: Gathered, place: Place) -> Emitted:
         """A reference to what is emitted once for each level that it is met on.
 
-        The engine writes a definition as it was first met, raw or as JSON: one name for each.
+        The engine writes a definition as it was first met, raw or as JSON: one name for each. An
+        argument is emitted where it stands: what it refers to cannot lead back to it without an
+        object or an array between.
         """
+        if place.level == "top" and not self._context.style.recursive:
+            return self._emit_sources(gathered.sources, place)
         level: Level = "top" if self._context.is_raw(place) else "inner"
         key = (level, frozenset(source.identity for source in gathered.sources))
         if key not in self._names:
@@ -236,6 +184,23 @@ class _Normaliser:
         return {"$ref": f"#/$defs/{self._names[key]}"}
 
     def _emit_sources(self, sources: Sequence[Source], place: Place) -> Emitted:
+        emitted = self._emit_plain(sources, place)
+        if emitted is not None and self._context.style.tells_type == "one":
+            self._say_types(sources, emitted, place)
+        return emitted
+
+    def _say_types(
+        self, sources: Sequence[Source], emitted: Mapping[str, object], place: Place
+    ) -> None:
+        values = as_array(emitted.get("enum")) or []
+        if place.level == "top" and ("anyOf" in emitted or len(set(map(type, values))) > 1):
+            for keyword in ("type", "anyOf", "oneOf", "enum", "not"):
+                self._context.relax(
+                    sources, keyword, "type_on_the_wire",
+                    "of several types the grammar lets any be said of a value",
+                )  # fmt: skip
+
+    def _emit_plain(self, sources: Sequence[Source], place: Place) -> Emitted:
         context = self._context
         union = first_union(context, sources, place)
         if union is not None:
@@ -280,7 +245,7 @@ class _Normaliser:
         self, sources: Sequence[Source], admitted: frozenset[Kind], place: Place
     ) -> Iterable[Emitted]:
         if admitted == ALL and not any(map(says_of_kinds, sources)):
-            yield {}
+            yield self._context.anything()
             return
         context = self._context
         if "string" in admitted:
@@ -335,21 +300,25 @@ class _Normaliser:
             )
 
     def _mark_below(self, source: Source, note: Note) -> None:
-        _mark(self._context.ledger, source.schema, note, source.path)
+        mark(self._context.ledger, source.schema, note, source.path)
 
     def _too_deep(self, members: Sequence[Member]) -> Emitted:
         note = Note(
             "", "checked_after", "depth", f"is nested more than {MAX_DEPTH} deep", over_budget=True
         )
         for schema, path in members:
-            _mark(self._context.ledger, schema, note, path)
-        return {}
+            mark(self._context.ledger, schema, note, path)
+        return self._context.anything()
 
     def _too_large(self, level: Level) -> Normalised:
         detail = f"the schema amounts to more than {MAX_NODES} parts"
         ledger = Ledger()
-        _mark(ledger, self._schema, Note("", "checked_after", "size", detail, over_budget=True))
-        return Normalised(dict(_OPEN) if level == "root" else {}, ledger.report())
+        mark(ledger, self._schema, Note("", "checked_after", "size", detail, over_budget=True))
+        return Normalised(self._anything(level), ledger.report())
+
+    def _anything(self, level: Level) -> dict[str, object]:
+        place = Place(level)
+        return self._context.any_object(place) if level == "root" else self._context.anything()
 
 
 def _is_object_schema(emitted: Mapping[str, object]) -> bool:
@@ -361,19 +330,3 @@ def _is_object_schema(emitted: Mapping[str, object]) -> bool:
 
 def _says_something(source: Source) -> bool:
     return any(keyword in CONSTRAINTS and keyword in source for keyword in source.schema)
-
-
-def _mark(ledger: Ledger, schema: object, note: Note, path: Path = (None, ())) -> None:
-    """Puts the note on the constraints in a literal schema, the first `_MAX_MARKS` of them."""
-    pending: deque[tuple[object, Path]] = deque([(schema, path)])
-    marks = _MAX_MARKS
-    while pending and marks > 0:
-        value, here = pending.popleft()
-        members = as_object(value)
-        if members is None:
-            continue
-        for keyword in members:
-            if keyword in CONSTRAINTS:
-                ledger.note(replace(note, path=text(here, keyword)))
-                marks -= 1
-        pending.extend((child, (here, tokens)) for tokens, child in children(members))

@@ -19,7 +19,8 @@ from toolrail.schema.sources import Source
 _MAX_INTEGER: Final = 2**63 - 1
 _MAX_NUMBER: Final = 10**15
 """Larger bounds of a number are not held: the engine writes them out digit by digit."""
-_MAX_MULTIPLE: Final = 1024
+_MAX_MULTIPLE: Final = 100
+"""The engine builds an automaton with a state for each remainder."""
 _MAX_MULTIPLE_SPAN: Final = 10_000
 _BOUNDS: Final = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 
@@ -157,6 +158,9 @@ def _multiples(
             f"the grammar holds multiples up to {_MAX_MULTIPLE}, without bounds or between two "
             f"at most {_MAX_MULTIPLE_SPAN} apart",
         )
+        return emitted
+    if not context.budget.take_positions(10 * factor if span is None else span // factor):
+        context.after(sources, "multipleOf", "budget", "the schema's multiples are too many")
         return emitted
     context.hold_all(sources, "multipleOf")
     if span is not None and isinstance(low, int) and -(-low // factor) * factor > low + span:

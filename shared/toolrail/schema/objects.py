@@ -30,7 +30,10 @@ def objects(context: Context, sources: Sequence[Source], place: Place) -> Emitte
         return None
     _say_names(context, sources, whole)
     if _is_too_wide(context, sources, whole):
-        return {"type": "object", "additionalProperties": True}
+        return context.any_object(place)
+    is_free = not whole.declared and (whole.patterns or whole.rest is not None)
+    if is_free and context.style.recursive and place.level != "root":
+        return _free(context, sources, place)
     level = "top" if place.level == "root" else "inner"
     within = place.within(level)
     properties: dict[str, object] = {}
@@ -43,7 +46,7 @@ def objects(context: Context, sources: Sequence[Source], place: Place) -> Emitte
             _say_forbidden(context, sources, whole, name)
         elif not context.style.can_name(name) and context.is_raw(within):
             if name in whole.required:
-                return _unwritable(context, sources, name)
+                return _unwritable(context, sources, name, place)
             _say_unwritable(context, sources, name)
         else:
             properties[name] = emitted
@@ -194,10 +197,18 @@ def _say_unwritable(context: Context, sources: Sequence[Source], name: str) -> N
         )  # fmt: skip
 
 
-def _unwritable(context: Context, sources: Sequence[Source], name: str) -> Emitted:
+def _unwritable(context: Context, sources: Sequence[Source], name: str, place: Place) -> Emitted:
     for keyword in ("properties", "required", "additionalProperties", "patternProperties"):
         context.after(
             sources, keyword, "unsafe_name",
             f"the argument {name[:40]!r} cannot be written in this syntax",
         )  # fmt: skip
-    return {"type": "object", "additionalProperties": True}
+    return context.any_object(place)
+
+
+def _free(context: Context, sources: Sequence[Source], place: Place) -> Emitted:
+    for keyword in ("type", "patternProperties", "additionalProperties", "propertyNames"):
+        context.after(
+            sources, keyword, "free_object", "elements of any name cannot be written in this syntax"
+        )
+    return context.any_object(place)

@@ -17,7 +17,7 @@ from toolrail.schema.locations import (
     Tokens,
     as_array,
     as_object,
-    children,
+    has_nested_id,
     parse_ref,
     pointer,
     resolve,
@@ -109,7 +109,7 @@ class Document:
 
     def __init__(self, root: object) -> None:
         self._root = root
-        self._scoped = _has_nested_id(root)
+        self._scoped = has_nested_id(root)
 
     def gather(self, members: Iterable[Member]) -> Gathered:
         """All schemas that hold where `members` do. O(their number)."""
@@ -171,16 +171,3 @@ class Document:
 
 
 _OPENED: Final = frozenset({"$ref", "allOf"})
-
-
-def _has_nested_id(root: object) -> bool:
-    """True when a schema below the root starts a scope of its own. O(size)."""
-    pending = [child for _, child in children(as_object(root) or {})]
-    while pending:
-        schema = as_object(pending.pop())
-        if schema is None:
-            continue
-        if isinstance(schema.get("$id"), str):
-            return True
-        pending.extend(child for _, child in children(schema))
-    return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from toolrail.schema.context import MAX_BOUND, Context, Emitted, Place
@@ -22,11 +23,13 @@ from toolrail.schema.regex.parse import RegexError, parse
 from toolrail.schema.regex.syntax import (
     Chars,
     Node,
-    Regex,
     Repeat,
     can_match,
+    counted,
+    has_wide_loop,
     is_empty,
     lengths,
+    merged,
     optionals,
     restricted,
     size,
@@ -67,6 +70,10 @@ def strings(context: Context, sources: Sequence[Source], place: Place) -> Emitte
     if bounds.high is not None and bounds.low > bounds.high:
         context.hold_all(sources, "minLength", "maxLength")
         return None
+    if context.style.recursive and place.level != "root":
+        for keyword in ("pattern", "format", "minLength", "maxLength"):
+            context.after(sources, keyword, "marker", "the grammar holds the markers only")
+        return {"type": "string"}
     held = _patterned(context, sources, place) or _formatted(context, sources, place)
     if held is not None:
         return _with_lengths(context, sources, place, held, bounds)
@@ -141,46 +148,62 @@ def _held(
     context: Context, source: Source, keyword: str, pattern: str, place: Place
 ) -> _Held | None:
     """The expression as it can be held at a place, or None and a note."""
-    if len(pattern) > MAX_PATTERN and keyword == "pattern":
+    if len(pattern) > MAX_PATTERN and keyword != "format":
         context.note(
             source, keyword, "dropped", "pattern_length",
             f"is longer than {MAX_PATTERN} characters", over_budget=True,
         )  # fmt: skip
         return None
     try:
-        regex = parse(pattern)
-        node = whole(regex.node)
+        whole_node, looks = _parsed(pattern)
     except RegexError as error:
         _unheld(context, source, keyword, error)
         return None
+    node = _writable(context, source, keyword, whole_node, place)
+    if node is None or not _is_affordable(context, source, keyword, node):
+        return None
+    if looks:
+        context.note(source, keyword, "relaxed", "look_ahead", "the grammar cannot look ahead")
+    context.hold(source, keyword)
+    return _Held(source, keyword, node)
+
+
+def _is_affordable(context: Context, source: Source, keyword: str, node: Node) -> bool:
+    """True if the grammar can hold the node at a bearable cost; else False and a note."""
     if size(node) > MAX_SIZE or optionals(node) > MAX_OPTIONALS:
         context.note(
             source, keyword, "checked_after", "pattern_size",
             "has too many positions or optional parts for a grammar", over_budget=True,
         )  # fmt: skip
-        return None
-    node = _writable(context, source, keyword, node, place)
-    if node is None or not context.budget.take_positions(size(node)):
+    elif has_wide_loop(node):
+        context.note(
+            source, keyword, "checked_after", "pattern_cost",
+            "repeats a group that may be any one character, which costs an engine too much",
+        )  # fmt: skip
+    elif not context.budget.take_positions(size(node)) or not context.budget.take_counted(
+        counted(node)
+    ):
         context.note(
             source, keyword, "checked_after", "budget", "the schema's patterns are too many"
         )
-        return None
-    _say_held(context, source, keyword, regex)
-    return _Held(source, keyword, node)
+    else:
+        return True
+    return False
+
+
+@lru_cache(maxsize=512)
+def _parsed(pattern: str) -> tuple[Node, bool]:
+    """The expression as a whole match, and whether it looks ahead. Raises RegexError."""
+    regex = parse(pattern)
+    return merged(whole(regex.node)), bool(regex.looks)
 
 
 def _unheld(context: Context, source: Source, keyword: str, error: RegexError) -> None:
     if error.is_valid:
         # Nor can it be matched in linear time afterwards.
-        context.note(source, keyword, "dropped", "regex", f"has a {error.feature}")
+        context.note(source, keyword, "dropped", "regex", f"has: {error.feature}")
     else:
         context.malformed(source, keyword, f"is not a regular expression: {error.feature}")
-
-
-def _say_held(context: Context, source: Source, keyword: str, regex: Regex) -> None:
-    if regex.looks:
-        context.note(source, keyword, "relaxed", "look_ahead", "the grammar cannot look ahead")
-    context.hold(source, keyword)
 
 
 def _writable(
@@ -245,8 +268,11 @@ def _lengths_only(
         return plain
     raw = context.is_raw(place)
     guarded = raw or bool(context.excludes)
-    counted = bounds.high is not None and bounds.high <= MAX_BOUND
-    if counted and bounds.high is not None and context.budget.take_counted(bounds.high):
+    if (
+        bounds.high is not None
+        and bounds.high <= MAX_BOUND
+        and context.budget.take_counted(bounds.high)
+    ):
         context.hold_all(sources, "minLength", "maxLength")
         said = [(s, k) for s in sources for k in ("minLength", "maxLength") if k in s]
         return _expression(context, Repeat(Chars(ANY), bounds.low, bounds.high), place, said)
@@ -282,6 +308,11 @@ def _expression(
         node = restricted(node, ANY - of(forbidden))
         for source, keyword in said:
             _narrow(context, source, keyword, f"values cannot hold {forbidden!r}")
+    if place.level == "top" and context.style.pads:
+        for source, keyword in said:
+            context.note(
+                source, keyword, "relaxed", "outer_space", "white space may stand around the value"
+            )
     expression = written(node, json_string=not raw)
     if expression.narrowed:
         for source, keyword in said:

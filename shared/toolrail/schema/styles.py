@@ -7,7 +7,7 @@ A style is xgrammar's name for the encoding of one object of arguments. Measured
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from toolrail.errors import ConfigError
 
@@ -21,12 +21,17 @@ class Style:
         closer: what ends a raw value; "": no value is raw, all is JSON.
         reserved: what no argument's name may hold, since names are copied as they are.
         recursive: nested objects and arrays are elements too, not JSON.
+        pads: the grammar lets white space stand around any value but a plain string.
+        tells_type: the wire says the type of a value; `one` says it of a value of one type alone,
+            and lets any type be said of a union.
     """
 
     name: str
     closer: str = ""
     reserved: str = ""
     recursive: bool = False
+    pads: bool = False
+    tells_type: Literal["no", "yes", "one"] = "no"
 
     @property
     def is_json(self) -> bool:
@@ -44,12 +49,12 @@ _STYLES: Final = {
     style.name: style
     for style in (
         Style("json"),
-        Style("qwen_xml", "</parameter>", '<>"\n\r'),
-        Style("minimax_xml", "</parameter>", '<>"\n\r'),
-        Style("deepseek_xml", "</｜DSML｜parameter>", '<>"\n\r'),
-        Style("deepseek_v4_1_xml", "</｜DSML｜ parameter>", '<>"\n\r'),
-        Style("glm_xml", "</arg_value>", "<>\n\r"),
-        Style("kimi_k3_xml", "<|close|>argument<|sep|>", "<>\n\r"),
+        Style("qwen_xml", "</parameter>", '<>"\n\r', pads=True),
+        Style("minimax_xml", "</parameter>", '<>"\n\r', pads=True),
+        Style("deepseek_xml", "</｜DSML｜parameter>", '<>"\n\r', tells_type="yes"),
+        Style("deepseek_v4_1_xml", "</｜DSML｜ parameter>", '<>"\n\r', tells_type="yes"),
+        Style("glm_xml", "</arg_value>", "<>\n\r", pads=True),
+        Style("kimi_k3_xml", "<|close|>argument<|sep|>", "<>\n\r", pads=True, tells_type="one"),
         Style("minimax_m3_xml", "]<]minimax[>[", "<>/[]\n\r", recursive=True),
     )
 }

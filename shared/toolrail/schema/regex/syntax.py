@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
-from toolrail.schema.regex.charset import CharSet
+from toolrail.schema.regex.charset import CharSet, charset
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,79 @@ def is_empty(node: Node) -> bool:
             return low > 0 and is_empty(inner)
         case _:
             assert_never(node)
+
+
+def merged(node: Node) -> Node:
+    """The node with alternatives of single characters as one set: `(a|[0-9])` is `[0-9a]`."""
+    match node:
+        case Chars() | Edge():
+            return node
+        case Seq(parts):
+            return sequence(*map(merged, parts))
+        case Repeat(inner, low, high):
+            return Repeat(merged(inner), low, high)
+        case Alt(options):
+            flat: list[Node] = []
+            for option in map(merged, options):
+                flat.extend(option.options if isinstance(option, Alt) else (option,))
+            singles = [option for option in flat if isinstance(option, Chars)]
+            others = [option for option in flat if not isinstance(option, Chars)]
+            union = [Chars(_union(singles))] if singles else []
+            return union[0] if union and not others else Alt((*union, *others))
+        case _:
+            assert_never(node)
+
+
+def _union(singles: list[Chars]) -> CharSet:
+    return charset(piece for single in singles for piece in single.set.ranges)
+
+
+def has_wide_loop(node: Node, *, looped: bool = False) -> bool:
+    """True when a group that is repeated holds one character of a wide set by itself.
+
+    Then any token of a vocabulary may run over the group's end, and an engine looks at every one of
+    them at every step: hundreds of milliseconds a token.
+    """
+    match node:
+        case Chars(chars):
+            return looped and _count(chars) > _WIDE
+        case Edge():
+            return False
+        case Seq(parts):
+            return any(has_wide_loop(part, looped=looped) for part in parts)
+        case Alt(options):
+            return any(has_wide_loop(option, looped=looped) for option in options)
+        case Repeat(Chars() as inner, _, high):
+            return looped and high is not None and has_wide_loop(inner, looped=True)
+        case Repeat(inner, _, high):
+            return has_wide_loop(inner, looped=looped or high is None or high > _FEW)
+        case _:
+            assert_never(node)
+
+
+def counted(node: Node) -> int:
+    """Characters of wide sets that bounds count, of each bound 128 at most."""
+    match node:
+        case Chars() | Edge():
+            return 0
+        case Seq(parts):
+            return sum(map(counted, parts))
+        case Alt(options):
+            return sum(map(counted, options))
+        case Repeat(Chars(chars), _, high):
+            return min(high, 128) if high is not None and _count(chars) > _WIDE else 0
+        case Repeat(inner, _, high):
+            return counted(inner) * (high or 1)
+        case _:
+            assert_never(node)
+
+
+_WIDE: Final = 1_000
+_FEW: Final = 4
+
+
+def _count(chars: CharSet) -> int:
+    return sum(high - low + 1 for low, high in chars.ranges)
 
 
 def restricted(node: Node, allowed: CharSet) -> Node:

@@ -54,6 +54,7 @@ def written(node: Node, *, json_string: bool) -> Written:
 class _Writer:
     def __init__(self, *, json_string: bool) -> None:
         self._json_string = json_string
+        self._repeated = 0
         self.narrowed = False
 
     def node(self, node: Node) -> str:
@@ -70,7 +71,10 @@ class _Writer:
             case Repeat(Chars(chars), low, high):
                 return self._many(chars, low, high)
             case Repeat(inner, low, high):
-                return f"({self.node(inner)}){_bounds(low, high)}"
+                self._repeated += 1
+                body = self.node(inner)
+                self._repeated -= 1
+                return f"({body}){_bounds(low, high)}"
             case _:
                 assert_never(node)
 
@@ -97,6 +101,10 @@ class _Writer:
         if not self._json_string:
             return _class(chars & _RAW), ""
         plain = _class(chars - _ESCAPED)
+        if plain and self._repeated and chars & _ESCAPED:
+            # An escape in a loop in a loop is paid for at every step.
+            self.narrowed = True
+            return plain, ""
         short = [letter for character, letter in _SHORT.items() if character in chars]
         escapes = [_class(of("".join(short)))] if short else []
         for low, high in (chars & charset([(0, 0x1F)]) - of("\b\f\n\r\t")).ranges:
