@@ -14,14 +14,17 @@ from toolrail.arguments.types import json_string
 from toolrail.events import Call, Item, Reasoning, Text
 from toolrail.syntax import (
     Args,
+    ArgumentStyle,
     Index,
     JsonStyle,
     Lit,
+    MessageSpelling,
     Name,
     Objects,
     Part,
     ReasoningMarkers,
     Syntax,
+    TurnSpelling,
     XmlStyle,
 )
 
@@ -49,6 +52,30 @@ def render_turn(
                 out.append(_section_text(syntax, "end", before=item, after=following))
         before = item
     return "".join(out)
+
+
+def render_messages(spelling: TurnSpelling, style: ArgumentStyle, items: Sequence[Item]) -> str:
+    """`items` as a turn made of messages; what the prompt has written of the first is left out."""
+    last = len(items) - 1
+    messages = [_message(spelling, style, item, last=at == last) for at, item in enumerate(items)]
+    return spelling.between.join(messages)
+
+
+def _message(spelling: TurnSpelling, style: ArgumentStyle, item: Item, *, last: bool) -> str:
+    match item:
+        case Reasoning(text):
+            return _body(spelling.thought, text)
+        case Text(text):
+            return _body(spelling.answer if last else spelling.remark, text)
+        case Call(name, arguments):
+            call = spelling.call
+            head = call.begin.replace("{name}", name)
+            ends = call.last if last else call.ends
+            return head + _arguments(style, arguments) + call.end + ends[0]
+
+
+def _body(spelling: MessageSpelling, text: str) -> str:
+    return spelling.begin + text + spelling.ends[0]
 
 
 def _gap(syntax: Syntax, before: Item | None, item: Item) -> str:

@@ -177,6 +177,6 @@ def test_a_ban_keeps_every_opener_out(name: str) -> None:
     assert own.bans or tag is None
     for ban in own.bans:
         assert tag is not None
-        assert not accepts(tag_json(tag), f"Hm {ban}")
+        assert not accepts(tag_json(tag), own.render([Text(f"Hm {ban}")]))
         assert not accepts(tag_json(tag), own.render([CALL]))
-        assert accepts(tag_json(tag), f"Hm {ban[:-1]}.")
+        assert accepts(tag_json(tag), own.render([Text(f"Hm {ban[:-1]}.")]))

@@ -139,19 +139,8 @@ class GuidedParser:
         return True
 
     def _begins_payload(self, offset: int, final: bool) -> bool | None:
-        """Whether a payload begins `offset` characters on, whitespace before it aside."""
-        window = self._buffer.window
-        at = _after_space(window, self._buffer.pos + offset)
-        if at == len(window):
-            return False if final else None
-        if window[at] == "{":
-            return True
-        if window[at] != "[" or self._named is not None:
-            return False
-        at = _after_space(window, at + 1)
-        if at == len(window):
-            return False if final else None
-        return window[at] in "{]"
+        at = self._buffer.pos + offset
+        return begins_payload(self._buffer.window, at, self._named, final=final)
 
     def _at_opener(self, marker: str, final: bool) -> bool:
         begins = False if self._seen_payload else self._begins_payload(len(marker), final)
@@ -202,27 +191,46 @@ class GuidedParser:
         self._buffer.forget()
         self._state = _State.PROSE
         space = self._prose.take_space()
-        if value.status is not Read.DONE or not self._dispatch(payload):
+        if value.status is not Read.DONE or not dispatch(payload, self._named, self._output):
             self._prose.put(space + payload)
         return True
 
-    def _dispatch(self, payload: str) -> bool:
-        """Put out the payload's calls; False, and nothing put out, when it is not calls alone."""
-        buffer, output = Buffer(), self._output
-        buffer.push(payload)
-        if self._named is not None:
-            output.start(self._named)
-            output.arguments(JsonValue().read(buffer, final=True))
-            output.end()
-            return True
-        output.hold()
-        calls = CallObjects(Objects(), output, strict=True)
-        status = calls.read(buffer, final=True)
-        if status is Read.DONE and calls.ended and not buffer.text.strip():
-            output.release()
-            return True
-        output.discard()
+
+def begins_payload(window: str, at: int, named: str | None, *, final: bool) -> bool | None:
+    """Whether a payload begins at `at`, whitespace before it aside; None: more text decides.
+
+    `named`: the tool of a named choice, whose payload is the arguments object alone.
+    """
+    at = _after_space(window, at)
+    if at == len(window):
+        return False if final else None
+    if window[at] == "{":
+        return True
+    if window[at] != "[" or named is not None:
         return False
+    at = _after_space(window, at + 1)
+    if at == len(window):
+        return False if final else None
+    return window[at] in "{]"
+
+
+def dispatch(payload: str, named: str | None, output: Output) -> bool:
+    """Put out the payload's calls; False, and nothing put out, when it is not calls alone."""
+    buffer = Buffer()
+    buffer.push(payload)
+    if named is not None:
+        output.start(named)
+        output.arguments(JsonValue().read(buffer, final=True))
+        output.end()
+        return True
+    output.hold()
+    calls = CallObjects(Objects(), output, strict=True)
+    status = calls.read(buffer, final=True)
+    if status is Read.DONE and calls.ended and not buffer.text.strip():
+        output.release()
+        return True
+    output.discard()
+    return False
 
 
 def _after_space(text: str, at: int) -> int:

@@ -1,0 +1,467 @@
+"""The machine for turns made of messages: a header says where the body goes.
+
+Harmony and beam (channels and recipients), muse (recipients alone) and inkling (typed blocks) are
+one machine with four records. A body goes to reasoning, to the visible text, to a reader of calls,
+or nowhere; what stands between messages is text. Around a payload of guided JSON the headers mean
+the same, see `parsing.channels_guided`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Literal, TypeAlias
+
+from toolrail.arguments.json_value import JsonValue, Read
+from toolrail.arguments.output import Output
+from toolrail.arguments.types import ToolTypes
+from toolrail.arguments.xml import XmlArguments
+from toolrail.events import Event
+from toolrail.parsing import ParseSpec
+from toolrail.parsing.blocks import Block, Reading
+from toolrail.parsing.quotes import ProseContext, closing
+from toolrail.scan import Buffer, Markers
+from toolrail.syntax import ArgumentStyle, XmlStyle
+
+Place: TypeAlias = Literal["text", "reasoning", "nowhere"]
+
+_MAX_HEADER: Final = 512
+"""Longest text from a start marker to the body that is still taken for a header."""
+_MAX_TRIALS: Final = 16
+"""Broken calls after which it is looked for a message that they swallowed; bounds the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a body goes. `name`: of the tool, where the header says it."""
+
+    to: Literal["text", "reasoning", "call", "nowhere"]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A complete header. `text`: up to its body marker; `length`: with it."""
+
+    text: str
+    body: str
+
+    @property
+    def length(self) -> int:
+        """Characters up to the body."""
+        return len(self.text) + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSyntax:
+    """How a family writes messages.
+
+    Attributes:
+        starts: markers that begin a header.
+        bodies: markers that end a header and begin its body.
+        ends: markers that end a body.
+        header: matches a header from its start marker up to its body marker, and every start of
+            one that ends between two words.
+        first: the same of a header whose start marker the prompt has written.
+        route: where the body of a header goes, by its text and its body marker.
+        call: the reader of a call's body.
+        inner: markers that stand inside headers only.
+        strays: markup of calls, eaten where it stands around a guided payload.
+        last: ends after which nothing counts any more.
+        recipient: what begins a header without a start marker, also inside reasoning, or "".
+        recipient_leaves_reasoning: whether it does so inside reasoning.
+        self_describing: whether a body marker alone begins a message, wherever it stands.
+        joint: what joins two neighbouring messages of reasoning.
+    """
+
+    starts: tuple[str, ...]
+    bodies: tuple[str, ...]
+    ends: tuple[str, ...]
+    header: re.Pattern[str]
+    first: re.Pattern[str]
+    route: Callable[[str, str], Route]
+    call: Callable[[Route, Reading], Block]
+    inner: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+    recipient: str = ""
+    recipient_leaves_reasoning: bool = False
+    self_describing: bool = False
+    joint: str = ""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Every control string."""
+        return tuple(dict.fromkeys((*self.starts, *self.bodies, *self.ends, *self.inner)))
+
+    def read_header(
+        self, pattern: re.Pattern[str], window: str, pos: int, *, final: bool
+    ) -> Header | int | None:
+        """The header at `pos`; the length of what looked like one but is none; None: more decides.
+
+        O(longest header).
+        """
+        found = pattern.match(window, pos, pos + _MAX_HEADER)
+        end = found.end() if found else pos
+        rest = window[end : end + max(map(len, (*self.bodies, *self.inner)))]
+        body = next((b for b in self.bodies if rest.startswith(b)), None)
+        if body is not None and found:
+            return Header(found[0], body)
+        if not final and end - pos < _MAX_HEADER:
+            grows = any(m.startswith(rest) and m != rest for m in (*self.bodies, *self.inner))
+            if grows:
+                return None
+        return end - pos
+
+
+class _State(Enum):
+    START = auto()  # between messages: a header may come without its start marker
+    BODY = auto()
+    CALL = auto()
+    OVER = auto()
+
+
+class MessageParser:
+    """Parses one choice of one request. See `parsing.StreamParser`."""
+
+    def __init__(self, syntax: MessageSyntax, spec: ParseSpec) -> None:
+        self._syntax: Final = syntax
+        self._tools: Final = ToolTypes(spec.tools)
+        self._held: Final = spec.held
+        self._buffer: Final = Buffer()
+        self._output: Final = Output(mute_calls=spec.tool_choice == "none")
+        self._context: Final = ProseContext()
+        leaving = (syntax.recipient,) if syntax.recipient_leaves_reasoning else ()
+        self._markers: Final = Markers(syntax.markers)
+        self._reasoning_markers: Final = Markers([*syntax.markers, *leaving])
+        self._state = _State.START if spec.starts_in == "none" else _State.BODY
+        self._place: Place = "reasoning" if spec.starts_in == "reasoning" else "text"
+        self._began = spec.starts_in != "none"
+        self._joint = ""
+        self._reasoned = False  # the last output was reasoning
+        self._block: Block | None = None
+        self._trials = 0
+        self._cut = False
+
+    @property
+    def work(self) -> int:
+        """Characters looked at so far: the cost, for tests."""
+        return self._buffer.work
+
+    def feed(self, text: str) -> list[Event]:
+        """Events that `text` makes certain. Amortised O(len(text))."""
+        self._buffer.push(text)
+        while self._step(final=False):
+            pass
+        return self._output.drain()
+
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        """The rest. `cut`: the start of a marker or header at the end is dropped, not shown."""
+        self._cut = cut
+        while self._step(final=True):
+            pass
+        self._output.end(complete=False)
+        return self._output.drain()
+
+    def _step(self, *, final: bool) -> bool:
+        """One step; False when it needs more text."""
+        match self._state:
+            case _State.START:
+                return self._read_start(final)
+            case _State.BODY:
+                return self._read_body(final)
+            case _State.CALL:
+                return self._read_call(final)
+            case _State.OVER:
+                return bool(self._buffer.take(len(self._buffer)))
+
+    # --- headers ---
+
+    def _read_start(self, final: bool) -> bool:
+        buffer, syntax = self._buffer, self._syntax
+        if not len(buffer):
+            return False
+        header = syntax.read_header(syntax.first, buffer.window, buffer.pos, final=final)
+        if header is None:
+            return False
+        if isinstance(header, Header):
+            self._enter(header)
+            return True
+        if not self._skip_space(final):
+            return False
+        if final and self._cut:
+            self._drop_cut_header(header)
+        self._state, self._place = _State.BODY, "text"
+        return True
+
+    def _skip_space(self, final: bool) -> bool:
+        """Drop whitespace that only separates messages. False: more text decides."""
+        buffer = self._buffer
+        window, space = buffer.window, _space(buffer)
+        after = buffer.pos + space
+        if after == len(window):
+            if final and self._began:
+                buffer.take(space)
+            return final
+        found = self._markers.search(window, after)
+        if found is not None and found[0] == after:
+            buffer.take(space)
+        elif space and not final and self._markers.grows(window[after:]):
+            return False
+        return True
+
+    def _drop_cut_header(self, length: int) -> None:
+        """The text ended in what may have become a header."""
+        buffer, recipient = self._buffer, self._syntax.recipient
+        if recipient and length == len(buffer):
+            ahead = buffer.peek(length).lstrip()
+            if recipient.startswith(ahead[: len(recipient)]):
+                buffer.take(length)
+
+    def _at_start_marker(self, marker: str, final: bool) -> bool:
+        buffer, syntax = self._buffer, self._syntax
+        header = syntax.read_header(syntax.header, buffer.window, buffer.pos, final=final)
+        if header is None:
+            return False
+        if isinstance(header, Header):
+            self._enter(header)
+            return True
+        begun = header if self._is_cut_header(header, final) else 0
+        buffer.take(max(begun, len(marker)))
+        return True
+
+    def _is_cut_header(self, length: int, final: bool) -> bool:
+        """Whether what is there of a header was cut off by another marker or by the end."""
+        buffer = self._buffer
+        if length == len(buffer):
+            return final
+        found = self._markers.search(buffer.window, buffer.pos + length)
+        return found is not None and found[0] == buffer.pos + length
+
+    def _at_recipient(self, final: bool) -> bool:
+        """Inside reasoning: a header without a start marker, if it is one."""
+        buffer, syntax = self._buffer, self._syntax
+        line = self._context.line
+        if not line or line[-1].isspace():
+            header = syntax.read_header(syntax.first, buffer.window, buffer.pos, final=final)
+            if header is None:
+                return False
+            if isinstance(header, Header):
+                self._enter(header)
+                return True
+        self._put(buffer.take(len(syntax.recipient)))
+        return True
+
+    def _enter(self, header: Header) -> None:
+        self._buffer.take(header.length)
+        self._began = True
+        self._context.reset()
+        route = self._syntax.route(header.text, header.body)
+        if route.to == "call":
+            reading = Reading(self._output, self._tools)
+            self._block = self._syntax.call(route, reading)
+            self._buffer.keep()
+            self._state = _State.CALL
+            return
+        self._state, self._place = _State.BODY, route.to
+        self._joint = self._syntax.joint if route.to == "reasoning" and self._reasoned else ""
+
+    # --- bodies ---
+
+    def _read_body(self, final: bool) -> bool:
+        buffer, syntax = self._buffer, self._syntax
+        reasoning = self._place == "reasoning"
+        markers = self._reasoning_markers if reasoning else self._markers
+        text, marker = buffer.until(markers, final=final and not self._cut)
+        self._put(text)
+        if marker is None:
+            if final and self._cut:
+                self._drop_partial_marker()
+            return False
+        if marker == syntax.recipient:
+            return self._at_recipient(final)
+        quotation = self._quotation(marker, final)
+        if quotation is None:
+            return False
+        if quotation:
+            self._put(buffer.take(quotation))
+        elif marker in syntax.starts:
+            return self._at_start_marker(marker, final)
+        elif marker in syntax.ends:
+            buffer.take(len(marker))
+            self._end_message(marker)
+        elif marker in syntax.bodies and syntax.self_describing:
+            self._enter(Header("", marker))
+        else:
+            buffer.take(len(marker))
+        return True
+
+    def _quotation(self, marker: str, final: bool) -> int | None:
+        """Length of the quotation that `marker`, unread, stands in; 0: none; None: more decides."""
+        if self._held or self._place == "nowhere":
+            return 0
+        window, after = self._buffer.window, self._buffer.pos + len(marker)
+        quote = self._context.open_quote()
+        if quote is None:
+            return 0
+        if marker in self._syntax.ends:
+            # What only mentions it has the quotes right beside it.
+            if not self._context.line.endswith((quote, "“", "‘")):
+                return 0
+            if after == len(window) and not final:
+                return None
+            return len(marker) if window.startswith(quote, after) else 0
+        end = closing(window, after, quote, strict=False, final=final)
+        return None if end is None else max(end - self._buffer.pos, 0)
+
+    def _end_message(self, marker: str) -> None:
+        self._context.reset()
+        over = marker in self._syntax.last and self._began
+        self._state = _State.OVER if over else _State.START
+        self._began = True
+
+    def _put(self, text: str) -> None:
+        if not text:
+            return
+        if self._place == "nowhere":
+            return
+        self._began = True
+        self._context.add(text)
+        if self._place == "reasoning":
+            self._output.reasoning(self._joint + text)
+            self._joint = ""
+        else:
+            self._output.text(text)
+        self._reasoned = self._place == "reasoning"
+
+    def _drop_partial_marker(self) -> None:
+        held = self._buffer.text
+        self._buffer.take(len(held))
+        if held[:1].isalnum():
+            self._put(held)  # made of words: it may as well be prose
+
+    # --- calls ---
+
+    def _read_call(self, final: bool) -> bool:
+        assert self._block is not None
+        buffer, output = self._buffer, self._output
+        # At a length limit the end of the text ends nothing.
+        status = self._block.read(buffer, final=final and not self._cut)
+        if status is Read.MORE and not final:
+            return False
+        self._reasoned = self._reasoned and not self._block.begun
+        self._state, self._place = _State.BODY, "nowhere"
+        if status is Read.DONE:
+            output.end(complete=False)
+            buffer.forget()
+            return True
+        output.end(complete=False)
+        if status is Read.MORE:
+            buffer.take(len(buffer))
+        swallowed = self._swallowed() if self._trials < _MAX_TRIALS else None
+        self._trials += 1
+        if swallowed is None:
+            buffer.forget()
+        else:
+            buffer.rewind(swallowed)
+        return True
+
+    def _swallowed(self) -> int | None:
+        """Where in what a broken call consumed another message begins."""
+        kept, syntax = self._buffer.kept, self._syntax
+        starts = Markers(syntax.starts)
+        found = starts.search(kept)
+        while found is not None:
+            at = found[0]
+            if isinstance(syntax.read_header(syntax.header, kept, at, final=True), Header):
+                return at
+            found = starts.search(kept, at + 1)
+        return None
+
+
+class NoCall:
+    """The body of a message to something that is no offered tool: it shows nowhere."""
+
+    @property
+    def begun(self) -> bool:
+        """Never."""
+        return False
+
+    def read(self, buffer: Buffer, *, final: bool = False) -> Read:
+        """Nothing of it is read."""
+        return Read.BAD
+
+
+class ArgumentsBlock:
+    """The body of a call whose header named it: the arguments and nothing else.
+
+    `ends`: what may follow them. A body without any is a call without arguments.
+    """
+
+    def __init__(
+        self, name: str, style: ArgumentStyle, ends: tuple[str, ...], reading: Reading
+    ) -> None:
+        self._name: Final = name
+        self._style: Final = style
+        self._ends: Final = ends
+        self._reading: Final = reading
+        self._arguments: JsonValue | XmlArguments | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the call began."""
+        return self._arguments is not None
+
+    def read(self, buffer: Buffer, *, final: bool = False) -> Read:
+        """Read on."""
+        output = self._reading.output
+        if self._arguments is None:
+            status = self._read_opening(buffer, final)
+            if status is not None:
+                return status
+        if isinstance(self._arguments, JsonValue):
+            output.arguments(self._arguments.read(buffer, final=final))
+            status = self._arguments.status
+        else:
+            assert self._arguments is not None
+            status = self._arguments.read(buffer, final=final)
+            if status is Read.DONE:
+                self._arguments.close()
+        if status is Read.DONE:
+            output.end()
+        return status
+
+    def _read_opening(self, buffer: Buffer, final: bool) -> Read | None:
+        """Start the call if its arguments, or its end, come next; else say what is the case."""
+        buffer.skip_space()
+        output = self._reading.output
+        opening = self._style.open if isinstance(self._style, XmlStyle) else "{"
+        ahead = buffer.peek(max(map(len, (opening, *self._ends))))
+        if ahead.startswith(opening):
+            output.start(self._name)
+            self._arguments = self._reader()
+            return None
+        if ahead.startswith(self._ends) or (final and not ahead):
+            output.start(self._name)
+            output.arguments("{}")
+            output.end()
+            return Read.DONE
+        if not final and any(m.startswith(ahead) for m in (opening, *self._ends)):
+            return Read.MORE
+        return Read.BAD
+
+    def _reader(self) -> JsonValue | XmlArguments:
+        if not isinstance(self._style, XmlStyle):
+            return JsonValue()
+        types = self._reading.tools.of(self._name)
+        return XmlArguments(self._style, types, self._reading.output)
+
+
+def _space(buffer: Buffer) -> int:
+    """Length of the whitespace that comes next."""
+    window, at = buffer.window, buffer.pos
+    while at < len(window) and window[at].isspace():
+        at += 1
+    return at - buffer.pos
