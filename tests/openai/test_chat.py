@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
 from tests.openai.bodies import USER, WEATHER, body, call, function
 from toolrail.openai.answers import FreeAnswer, GuidedAnswer, JsonAnswer
@@ -40,6 +41,12 @@ def test_the_smallest_request() -> None:
 def test_null_means_absent_everywhere() -> None:
     optional = {field.name for field in msgspec.structs.fields(ChatBody)} - {"model", "messages"}
     assert read(**dict.fromkeys(optional)) == read()
+
+
+def test_every_published_field_is_known() -> None:
+    published = CompletionCreateParamsStreaming.__annotations__.keys()
+    known = {entry.name for entry in msgspec.structs.fields(ChatBody)}
+    assert published - known == set()
 
 
 ACCEPTED: list[dict[str, Any]] = [
