@@ -100,7 +100,9 @@ def is_subsequence(part: str, whole: str) -> bool:
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(text=st.text(st.characters(exclude_characters="<[{(|]◁f", exclude_categories=["Cs"])))
 def test_text_without_markup_is_text(name: str, text: str) -> None:
-    turn = assemble(events(ParseSpec(name, tools=TOOLS, starts_in="response"), text))
+    own = family(name)
+    reasoning = own.reasoning_names[0] if own.needs_reasoning else None
+    turn = assemble(events(ParseSpec(name, reasoning, TOOLS, starts_in="response"), text))
     assert (turn.content or "") == text
 
 
