@@ -30,8 +30,8 @@ async def main(runtime: Runtime[WorkerSettings]) -> None:
         EngineDeadError: the engine died and the process must be replaced.
     """
     settings = resolved(runtime.settings)
-    await parsers.check(settings)
     files = await anyio.to_thread.run_sync(_read_files, settings)
+    await parsers.check(settings)
     engine = await make_engine(settings, files)
     await serve(runtime, settings, files, engine)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,7 +39,7 @@ END = "<|im_end|>"
 SETTINGS = WorkerSettings(instance="worker-1", heartbeat_s=0.05, drain_s=5.0)
 
 
-def tiny_tokenizer(specials: Sequence[str] = (END, "<tool_call>", "</tool_call>")) -> Tokenizer:
+def tiny_tokenizer() -> tokenizers.Tokenizer:
     """Every byte a token, then words that only a walk uses, then special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = ["Ġquick", "Ġbrown", "Ġfox", "Hello", "World", '":', '",', '"}', "}}", "</"]
@@ -47,13 +47,14 @@ def tiny_tokenizer(specials: Sequence[str] = (END, "<tool_call>", "</tool_call>"
     inner = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
+    specials = (END, "<tool_call>", "</tool_call>")
     inner.add_special_tokens(
         [AddedToken(text, normalized=False, special=True) for text in specials]
     )
-    return Tokenizer(inner)
+    return inner
 
 
-TOKENIZER = tiny_tokenizer()
+TOKENIZER = Tokenizer(tiny_tokenizer())
 END_ID = TOKENIZER.special_tokens[END]
 
 
