@@ -21,7 +21,7 @@ from toolrail.arguments.types import (
     json_text,
     without_raw_controls,
 )
-from toolrail.scan import Buffer, Markers
+from toolrail.scan import Buffer, Markers, marker_set
 from toolrail.syntax import XmlStyle
 
 _MAX_KEY: Final = 1_000
@@ -45,7 +45,7 @@ class XmlArguments:
 
     DONE: something else than a parameter comes next (whitespace before it consumed); then `close`
     puts out the end of the JSON object. MORE at the end of the stream: a value was cut.
-    `held`: a grammar wrote the values, and let no closer into them.
+    `held`: a grammar wrote the values, each with its closer and none inside it.
     """
 
     def __init__(
@@ -54,11 +54,12 @@ class XmlArguments:
         self._style: Final = style
         self._types: Final = types
         self._output: Final = output
-        self._key_end: Final = Markers([style.key_end])
+        self._key_end: Final = marker_set(style.key_end)
         self._held: Final = held
         self._quotable: Final = None if held else _quotable(style)
         quotable = self._quotable.all if self._quotable else ()
-        self._ends: Final = _ends(style, (style.close, *style.missing_close), *quotable)
+        missing: tuple[str, ...] = () if held else style.missing_close
+        self._ends: Final = _ends(style, (style.close, *missing), *quotable)
         self._late_ends: Final = _ends(style, (style.close,), style.open)
         self._at = _At.OPEN
         self._header: list[str] = []
@@ -288,7 +289,7 @@ def _quotable(style: XmlStyle) -> CallTags | None:
 
 def _ends(style: XmlStyle, ends: tuple[str, ...], *others: str) -> Markers:
     framed = [style.frame + end for end in ends if style.frame]
-    return Markers([*ends, *framed, *others])
+    return marker_set(*ends, *framed, *others)
 
 
 def _escaped(text: str) -> str:
