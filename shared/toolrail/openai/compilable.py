@@ -117,8 +117,8 @@ def compilable(
     alone: TagOf,
     wanted: Sequence[Arguments],
     params: Mapping[str, str],
-) -> Generator[str, Verdict, tuple[str, tuple[Arguments, ...]] | None]:
-    """The strongest tag that passes, and how the arguments are held in it; None: no tag at all.
+) -> Generator[str, Verdict, tuple[str, tuple[Arguments, ...]] | str]:
+    """The strongest tag that passes, and how the arguments are held in it; or why there is none.
 
     Args:
         tag_of: builds the tag of the request.
@@ -134,7 +134,7 @@ def compilable(
     """
     tag = tag_of([entry.held for entry in wanted])
     if tag is None:
-        return None
+        return "this parser has no structural tag for these tools"
     verdict = yield tag
     if verdict is None:
         return tag, tuple(wanted)
@@ -154,7 +154,9 @@ def compilable(
     )
     tag = tag_of([entry.held for entry in held]) or tag
     verdict = yield tag
-    return (tag, held) if verdict is None else None
+    if verdict is not None:
+        return f"the grammar engine takes no tag of this parser: {verdict.message}"
+    return tag, held
 
 
 def _each_tried(

@@ -48,8 +48,6 @@ Settling: TypeAlias = "Generator[str, Verdict, Constraint]"
 
 _encoder: Final = msgspec.json.Encoder()
 
-_NO_TAG: Final = "this parser has no structural tag for these tools"
-
 
 class Dialect(Protocol):
     """What is asked of a pair of parsers (`toolrail.families`)."""
@@ -207,8 +205,8 @@ def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
     if policy.choice != "none":
         wanted = arguments_of(policy.tools, setting.options, setting.dialect.argument_style, params)
     found = yield from compilable(tag_of, alone, wanted, params)
-    if found is None:
-        return (yield from _untagged(request, setting, tagged, answer))
+    if isinstance(found, str):
+        return (yield from _untagged(request, setting, tagged, answer, found))
     tag, held = found
     if setting.deployment.turn_grammar:
         _refuse_unenforced(setting, policy, held, params)
@@ -245,9 +243,9 @@ def _refuse_unenforced(
 
 
 def _untagged(
-    request: ChatRequest, setting: Setting, tagged: Tagged, answer: _Answer | None
+    request: ChatRequest, setting: Setting, tagged: Tagged, answer: _Answer | None, reason: str
 ) -> Settling:
-    """The family has no tag for this, or none that the engine takes."""
+    """The family has no tag for this, or none that the engine takes, for this `reason`."""
     policy = tagged.policy
     if answer is not None:
         return Constraint(
@@ -258,7 +256,7 @@ def _untagged(
         )
     if tagged.must_hold:
         return (yield from _guided_call(request, setting, policy))
-    return _unconstrained(policy, setting, _NO_TAG)
+    return _unconstrained(policy, setting, reason)
 
 
 def _guided_call(request: ChatRequest, setting: Setting, policy: ToolPolicy) -> Settling:
@@ -273,8 +271,8 @@ def _guided_call(request: ChatRequest, setting: Setting, policy: ToolPolicy) -> 
     params = _schema_params(request)
     wanted = arguments_of(policy.tools, setting.options, "json", params)
     found = yield from compilable(tag_of, tag_of, wanted, params)
-    if found is None:
-        raise refusal("The grammar engine cannot hold a call of these tools.", param="tools")
+    if isinstance(found, str):
+        raise refusal(f"A forced call cannot be held: {found}.", param="tools")
     held = found[1]
     schema = schema_of([entry.held for entry in held])
     waits = setting.engine_waits
