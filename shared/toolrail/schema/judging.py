@@ -18,7 +18,7 @@ from toolrail.schema.locations import (
 from toolrail.schema.regex.matching import matcher
 from toolrail.schema.regex.parse import RegexError
 
-MAX_STEPS: Final = 50_000
+MAX_STEPS: Final = 20_000
 """Schemas applied to values, and items compared, in one check: a tenth of a second or two."""
 MAX_DEPTH: Final = 128
 MAX_VIOLATIONS: Final = 20
