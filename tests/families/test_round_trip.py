@@ -34,6 +34,8 @@ TOOL = Tool(
 )
 OTHER = Tool("ping", {"type": "object", "properties": {}})
 # Without quotes, which would make a marker beside them a quoted one, and without marker characters.
+# Formats in which calls are the whole output or text is.
+WHOLE_OUTPUT = ("default",)
 PROSE = st.text(st.sampled_from("abz é東,.!?\n\t0(){}-"), min_size=1, max_size=30)
 
 
@@ -86,6 +88,8 @@ def turns(name: str) -> st.SearchStrategy[list[Item]]:
     kinds = [text, calls(name)]
     if own.family is not None and own.family.reasoning is not None:
         kinds.append(reasoning)
+    if name in WHOLE_OUTPUT:
+        return st.lists(calls(name), max_size=5) | st.lists(text, max_size=1)
     return st.lists(st.one_of(kinds), max_size=5).map(_merged)
 
 

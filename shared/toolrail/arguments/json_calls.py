@@ -172,7 +172,8 @@ class CallObjects:
     bare objects, simply the last object's brace. Whitespace after it is left unread. BAD before any
     object began: `begun` is false, this was no body. Every object that names a call is ended
     complete, the last one only if `end_last`. `strict`: every object must be a whole call.
-    `in_array`: the array's bracket was read already.
+    `in_array`: the array's bracket was read already. `separators`: the characters that may stand
+    between two objects; bare objects need none where both are allowed.
     """
 
     __slots__ = (
@@ -183,12 +184,13 @@ class CallObjects:
         "_object",
         "_opened",
         "_output",
+        "_separators",
         "_strict",
         "begun",
         "ended",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the ways in which a body may be written
         self,
         keys: Objects,
         output: Output,
@@ -196,7 +198,9 @@ class CallObjects:
         end_last: bool = True,
         strict: bool = False,
         in_array: bool = False,
+        separators: str = ",;",
     ) -> None:
+        self._separators: Final = separators
         self._in_array: Final = in_array
         self._keys: Final = keys
         self._output: Final = output
@@ -229,7 +233,7 @@ class CallObjects:
             return self._read_opening(buffer)
         window, pos = buffer.window, buffer.pos
         at = _after_space(window, pos)
-        if at < len(window) and window[at] in ",;":
+        if at < len(window) and window[at] in self._separators:
             at = _after_space(window, at + 1)
             separated = True
         else:
@@ -237,7 +241,8 @@ class CallObjects:
         if at >= len(window) and not final:
             return Read.MORE
         following = window[at : at + 1]
-        if following == "{" and (separated or not self._array):
+        glued = not self._array and len(self._separators) > 1
+        if following == "{" and (separated or glued):
             self._output.end()
             buffer.take(at - pos)
             self._object = CallObject(self._keys, self._output, strict=self._strict)

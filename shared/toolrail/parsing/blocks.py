@@ -85,6 +85,7 @@ class ObjectsBlock:
             output,
             end_last=not syntax.closer_required,
             in_array=syntax.section is not None and syntax.section.word,
+            separators=",;" if self._closers or keys.array else keys.separator.strip(),
         )
         self._closing = False
 

@@ -43,6 +43,8 @@ class Grammar:
             `lead_in_part`.
         separator: framing eaten after tool markup, as much of it as is there.
         prose_after_opener: as in `syntax.Syntax`.
+        first: a block that is tried where visible text begins, for calls that need no opener
+            there; BAD with `begun` false says that the text is prose.
         header: an opener with what its header begins with (`<|tool_call_begin|>functions.`), which
             around a guided payload are one marker, or "".
     """
@@ -57,6 +59,7 @@ class Grammar:
     separator: str = ""
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
     header: str = ""
+    first: Callable[[Reading], Block] | None = None
 
 
 class _State(Enum):
@@ -93,6 +96,8 @@ class TurnParser:
         self._quote: str | None = None
         self._calls_before = 0
         self._trials = 0
+        if spec.starts_in != "reasoning" or grammar.reasoning is None:
+            self._try_first()
 
     @property
     def work(self) -> int:
@@ -154,9 +159,21 @@ class TurnParser:
         else:
             self._buffer.take(len(marker))
         switch_channel(prose, kind, reasoning)
+        if kind == "end":
+            self._try_first()
         return True
 
     # --- tool markup ---
+
+    def _try_first(self) -> None:
+        first, output = self._grammar.first, self._output
+        if first is None or output.complete_calls or self._prose.written:
+            return
+        self._opener = ""
+        self._quote = None
+        self._block = first(Reading(output, self._tools, careful=True))
+        self._enter_block()
+        output.hold()
 
     def _open(self, marker: str, opener: str) -> bool:
         lead = self._buffer.take(len(marker) - len(opener))
@@ -238,7 +255,7 @@ class TurnParser:
         prose = self._grammar.prose_after_opener
         if prose == "literal":
             self._prose.put(self._opener)
-        elif prose == "dropped" and self._prose.channel == "text":
+        elif prose == "dropped" and self._opener and self._prose.channel == "text":
             self._state = _State.GARBAGE
 
     def _call_broke_off(self) -> None:

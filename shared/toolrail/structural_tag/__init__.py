@@ -60,6 +60,11 @@ def optional(content: TagFormat) -> TagFormat:
     return {"type": "optional", "content": content}
 
 
+def star(content: TagFormat) -> TagFormat:
+    """`content` any number of times."""
+    return {"type": "star", "content": content}
+
+
 def tag(begin: str, content: TagFormat, end: str) -> TagFormat:
     """`content` between two strings; free text in it stops at the first `end`."""
     return {"type": "tag", "begin": begin, "content": content, "end": end}
