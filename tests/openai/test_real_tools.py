@@ -18,13 +18,12 @@ from toolrail.grammar import Matcher, compile_tag
 from toolrail.openai.constraint import Constraint
 from toolrail.structural_tag import TagOptions
 
-SERVERS: dict[str, list[dict[str, Any]]] = {
-    row["server"]: row["tools"]
-    for row in map(
-        json.loads,
-        (Path(__file__).parent / "cases" / "real_tools.jsonl").read_text().splitlines(),
+ROWS = (Path(__file__).parents[1] / "schema" / "cases" / "real_tools.jsonl").read_text()
+SERVERS: dict[str, list[dict[str, Any]]] = {}
+for row in map(json.loads, ROWS.splitlines()):
+    SERVERS.setdefault(row["server"], []).append(
+        {"name": row["tool"], "description": "A tool.", "inputSchema": row["schema"]}
     )
-}
 FAMILIES = {family.name: family for family in HOLDING}
 STYLES = {spoken(family).argument_style: family for family in reversed(HOLDING)}
 """One family for each way of writing arguments."""
