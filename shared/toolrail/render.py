@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from toolrail.arguments.types import json_string
+from toolrail.arguments.writing import parameter_text
 from toolrail.events import Call, Item, Reasoning, Text
 from toolrail.syntax import (
     Args,
@@ -139,8 +140,8 @@ def _parameter(style: XmlStyle, key: str, value: object) -> str:
     if style.attribute is not None:
         wire = style.attribute.raw if isinstance(value, str) else style.attribute.json
         kind = style.attribute.before + wire + style.attribute.after
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = parameter_text(style, value)
     return (
         f"{style.open}{quote}{key}{quote}{kind}{style.key_end}{style.value_open}"
-        f"{style.frame}{text}{style.frame}{style.close}{style.after}"
+        f"{text}{style.close}{style.after}"
     )

@@ -109,6 +109,12 @@ class XmlStyle:
         json_body: whether a call may have one JSON object in place of the elements.
         missing_close: closers of the call that may end a value whose own `close` is missing,
         missing_follow: what must come after such a one for it to count (or the end of stream).
+        next_ends: whether the opener of another declared parameter ends a value as well.
+        values: `text`: raw text, read by the schema; `json_or_text`: a value that is JSON is that
+            JSON, and strings that would be are written as JSON.
+        framed: whether the frame is always written; else only around values that need it.
+        engine: whether the grammar engine knows the style; else parameters are spelled out.
+        unheld: keywords of strings that are left free in this format.
     """
 
     style: str
@@ -126,6 +132,11 @@ class XmlStyle:
     quoted: tuple[str, str] | None = None
     missing_close: tuple[str, ...] = ()
     missing_follow: tuple[str, ...] = ()
+    next_ends: bool = False
+    values: Literal["text", "json_or_text"] = "text"
+    framed: bool = True
+    engine: bool = True
+    unheld: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,3 +205,34 @@ class JsonValue:
             self.status = Read.BAD
             return at
         return at + 1
+
+
+class JsonProbe:
+    """Tells when a text that is still coming can no longer be one JSON value.
+
+    `firsts`: the characters with which a value that counts may begin. A raw control character
+    inside a string makes it none. Amortised O(characters).
+    """
+
+    __slots__ = ("_buffer", "_failed", "_firsts", "_value")
+
+    def __init__(self, firsts: str = '{["-0123456789tfn') -> None:
+        self._firsts: Final = firsts
+        self._buffer: Final = Buffer()
+        self._value: Final = JsonValue()
+        self._failed = False
+
+    def fails(self, text: str) -> bool:
+        """Whether the text so far, `text` being its next piece, begins no JSON value."""
+        buffer, value = self._buffer, self._value
+        buffer.push(text)
+        if not value.first:
+            buffer.skip_space()
+            self._failed = buffer.peek() not in self._firsts
+        if not self._failed:
+            before = buffer.consumed
+            read = value.read(buffer)
+            self._failed = len(read) != buffer.consumed - before
+            buffer.skip_space()
+        # What a value that is complete, or none, leaves unread is not part of one.
+        return self._failed or len(buffer) > 0

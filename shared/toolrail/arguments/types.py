@@ -111,6 +111,10 @@ class ParameterTypes:
             self._known[key] = self._property(self._root, key, frozenset()) or ANYTHING
         return self._known[key]
 
+    def declares(self, key: str) -> bool:
+        """Whether the schema itself names the parameter."""
+        return key in as_mapping(as_mapping(self._root).get("properties"))
+
     def _property(self, node: object, key: str, trail: frozenset[str]) -> Types | None:
         """Types of a property of an object schema; None when that schema does not name it."""
         if not is_mapping(node) or self._spent():
@@ -280,6 +284,30 @@ def json_text(raw: str, types: Types, prefer: Literal["typed", "string"] = "type
     if types.strings and raw not in types.strings and text in types.strings:
         return json_string(text)  # a grammar lets a constant have whitespace around it
     return json_string(raw)
+
+
+def json_or_text(raw: str, types: Types) -> str:
+    """`raw` as JSON text where what is JSON counts as that, if its type may be. O(len(raw)).
+
+    JSON means strict JSON, unless the schema allows no string at all.
+    """
+    text = raw.strip(" \t\n\r")
+    textual = types.kinds is None or types.allows("string")
+    kind = json_kind(text)
+    if kind is not None and textual and not is_json(text):
+        kind = None
+    if kind is None:
+        return _PYTHON.get(text, json_string(raw)) if not textual else json_string(raw)
+    number = kind == "integer" and types.allows("number")
+    if kind == "string" or types.kinds is None or not textual or types.allows(kind) or number:
+        return without_raw_controls(text)
+    return json_string(raw)
+
+
+def is_json(text: str) -> bool:
+    """Whether `text` is one JSON value by the letter, whitespace around it aside."""
+    text = text.strip(" \t\n\r")
+    return json_kind(text) is not None and without_raw_controls(text) == text
 
 
 def _is_string_first(raw: str, text: str, types: Types) -> bool:

@@ -11,12 +11,13 @@ import json
 from enum import Enum, auto
 from typing import Final
 
-from toolrail.arguments.json_value import Read
+from toolrail.arguments.json_value import JsonProbe, Read
 from toolrail.arguments.output import Output
 from toolrail.arguments.quoted import CallTags, QuotedCall
 from toolrail.arguments.types import (
     ParameterTypes,
     json_kind,
+    json_or_text,
     json_string,
     json_text,
     without_raw_controls,
@@ -59,15 +60,18 @@ class XmlArguments:
         self._quotable: Final = None if held else _quotable(style)
         quotable = self._quotable.all if self._quotable else ()
         missing: tuple[str, ...] = () if held else style.missing_close
-        self._ends: Final = _ends(style, (style.close, *missing), *quotable)
+        following = (style.open,) if style.next_ends and not held else ()
+        self._ends: Final = _ends(style, (style.close, *missing, *following), *quotable)
         self._late_ends: Final = _ends(style, (style.close,), style.open)
         self._at = _At.OPEN
         self._header: list[str] = []
         self._count = 0
         self._key = ""
+        self._keys: set[str] = set()
         self._wire: str | None = None  # what the type attribute said: "raw", "json" or nothing
         self._value: list[str] = []
         self._streams = False
+        self._probe: JsonProbe | None = None  # whether the value can still be JSON
         self._doubtful: list[str] | None = None  # from a closer that structure did not follow
         self._early: list[str] | None = None  # from a call's closer that may end the value
         self._inner: list[str] | None = None  # from a closer that is of a call in the value
@@ -110,6 +114,7 @@ class XmlArguments:
             return Read.BAD if sum(map(len, self._header)) > _MAX_KEY else Read.MORE
         buffer.take(len(marker))
         self._key, self._wire = _split_header("".join(self._header), self._style)
+        self._keys.add(self._key)
         self._at = _At.VALUE_OPEN if self._style.value_open else _At.FRAME
         return None
 
@@ -135,14 +140,22 @@ class XmlArguments:
         self._inner_from = 0
         follows = buffer.returns < _MAX_RETURNS
         self._quoted = QuotedCall(self._quotable) if self._quotable and follows else None
-        self._streams = self._wire == "raw" or (
-            self._wire is None and self._types.of(self._key).text_only
-        )
-        if self._streams:
-            self._put_key()
-            self._output.arguments('"')
+        self._probe = None
+        self._streams = False
+        if self._wire is None and self._style.values == "json_or_text":
+            types = self._types.of(self._key)
+            if types.text_only:
+                self._probe = JsonProbe() if types.kinds is None else JsonProbe('"')
+        elif self._wire == "raw" or (self._wire is None and self._types.of(self._key).text_only):
+            self._begin_streaming()
         self._at = _At.VALUE
         return None
+
+    def _begin_streaming(self) -> None:
+        """The value is a string, whatever comes."""
+        self._streams = True
+        self._put_key()
+        self._output.arguments('"' + _escaped("".join(self._value)))
 
     def _read_value(self, buffer: Buffer, final: bool) -> Read | None:
         text, marker = buffer.until(self._ends if self._early is None else self._late_ends)
@@ -155,6 +168,8 @@ class XmlArguments:
             return self._end_unclosed(buffer, final)
         end = marker.removeprefix(self._style.frame) if self._style.frame else marker
         own = end == self._style.close
+        if end == self._style.open and self._early is None:
+            return self._at_opener(marker, buffer, final)
         if not own and end not in self._style.missing_close:
             return self._see(marker, buffer)
         counts = self._counts(buffer, marker, own, final)
@@ -162,6 +177,20 @@ class XmlArguments:
             return Read.MORE
         inner = own and self._quoted is not None and self._quoted.closes_parameter()
         return self._take_end(buffer.take(len(marker)), own=own, counts=counts, inner=inner)
+
+    def _at_opener(self, marker: str, buffer: Buffer, final: bool) -> Read | None:
+        """A parameter's opener in a value: data, or what ends a value whose closer is missing."""
+        if not self._style.next_ends:
+            return self._see(marker, buffer)
+        window, start = buffer.window, buffer.pos + len(marker)
+        end = window.find(self._style.key_end, start, start + _MAX_KEY)
+        if end < 0 and not final and len(window) - start < _MAX_KEY:
+            return Read.MORE
+        key = _split_header(window[start:end], self._style)[0] if end >= 0 else ""
+        if key in self._keys or not self._types.declares(key):
+            return self._see(marker, buffer)
+        buffer.take(len(marker) - len(self._style.open))
+        return self._end_at_closer()
 
     def _see(self, marker: str, buffer: Buffer) -> Read | None:
         """A marker that is no closer: the next parameter after an early end, or a quoted call's."""
@@ -224,6 +253,9 @@ class XmlArguments:
             self._output.arguments(_escaped(text))
         else:
             self._value.append(text)
+            if self._probe is not None and self._probe.fails(text):
+                self._probe = None
+                self._begin_streaming()
 
     def _end_at_closer(self) -> Read | None:
         """The value's own closer came: whatever else looked like an end was data."""
@@ -267,6 +299,8 @@ class XmlArguments:
 
     def _typed(self, raw: str) -> str | None:
         attribute = self._style.attribute
+        if self._style.values == "json_or_text":
+            return json_or_text(raw, self._types.of(self._key))
         if self._wire is None or attribute is None:
             return json_text(raw, self._types.of(self._key), self._style.prefer)
         if json_kind(raw) is not None:

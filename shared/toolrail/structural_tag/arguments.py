@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolrail.arguments.types import as_list, as_mapping, is_mapping
+from toolrail.arguments.writing import parameter_text
 from toolrail.structural_tag import (
     TagFormat,
     TagOptions,
@@ -26,7 +27,11 @@ from toolrail.structural_tag import (
     sequence,
     tag,
 )
-from toolrail.structural_tag.patterns import without_opening_angle
+from toolrail.structural_tag.patterns import (
+    any_name_but,
+    begins_as_text,
+    without_opening_angle,
+)
 from toolrail.syntax import ArgumentStyle, JsonStyle, XmlStyle
 from toolrail.tools import JsonSchema, Tool
 
@@ -70,6 +75,9 @@ def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Hel
     any_order = options.tool_arguments_any_order
     if isinstance(style, JsonStyle):
         return Held(_json_schema(style.style, root, any_order=any_order))
+    if not style.engine:
+        writer = _Writer(style, root)
+        return Held(writer.spelled_out(any_order=any_order), writer.free)
     unsafe = [name for name in _properties(root) if _UNSAFE_NAME.search(name)]
     if unsafe:
         free = [f"properties/{name}: the name cannot be written in this format" for name in unsafe]
@@ -130,6 +138,8 @@ class _Writer:
     def __init__(self, style: XmlStyle, root: Mapping[str, object]) -> None:
         self._style: Final = style
         self._root: Final = root
+        # What no value may contain, because the parser would end it there.
+        self._guard: Final = (style.close, *((style.open,) if style.next_ends else ()))
         self._required: Final = {r for r in as_list(root.get("required")) if isinstance(r, str)}
         self.free: Final[list[str]] = []
 
@@ -137,8 +147,8 @@ class _Writer:
 
     def is_native(self, value: object, depth: int = 0) -> bool:
         """Whether the engine's style keeps the guard of the closing tag for such a value."""
-        if not is_mapping(value):
-            return value is not False
+        if not self._style.engine or not is_mapping(value):
+            return self._style.engine and value is not False
         schema = value
         keys = schema.keys() - _ANNOTATIONS
         if "$ref" in keys or depth > _MAX_DEPTH:
@@ -180,13 +190,44 @@ class _Writer:
 
     def parameters(self) -> TagFormat:
         """The properties in declared order, the optional ones optional."""
-        elements: list[TagFormat] = []
-        for name, value in _properties(self._root).items():
-            one = self._parameter(name, value)
-            if self._style.after:
-                one = sequence([one, optional(const(self._style.after))])
-            elements.append(one if name in self._required else optional(one))
-        return sequence(elements)
+        return sequence([self._ordered(name) for name in _properties(self._root)])
+
+    def spelled_out(self, *, any_order: bool) -> TagFormat:
+        """All parameters, where the engine does not know the style."""
+        names = [name for name in _properties(self._root) if not _UNSAFE_NAME.search(name)]
+        for name in _properties(self._root).keys() - set(names):
+            self.free.append(f"properties/{name}: the name cannot be written in this format")
+        for key in self._root.keys() - _ROOT - _ANNOTATIONS:
+            self.free.append(f"{key}: not held beside parameters that are spelled out")
+        elements = [self._ordered(name) for name in names]
+        if any_order:
+            elements = [self._parameter(name, _properties(self._root)[name]) for name in names]
+            elements = [_star(either(elements))] if elements else []
+        if not _is_plain(self._root):
+            elements.append(self._others(names))
+        return sequence(elements) if elements else const("")
+
+    def _ordered(self, name: str) -> TagFormat:
+        one = self._parameter(name, _properties(self._root)[name])
+        if self._style.after:
+            one = sequence([one, optional(const(self._style.after))])
+        return one if name in self._required else optional(one)
+
+    def _others(self, names: Sequence[str]) -> TagFormat:
+        """Any number of parameters that the schema does not name."""
+        if is_mapping(others := self._root.get("additionalProperties")) and others:
+            self.free.append("additionalProperties: held to no schema in this format")
+        if self._root.get("additionalProperties") is False:
+            return const("")
+        style, quote = self._style, self._style.quotes[:1]
+        parts = [
+            const(style.open + quote),
+            regex(any_name_but(names)),
+            const(quote + style.key_end + style.value_open),
+            any_text(self._guard),
+            const(style.close),
+        ]
+        return _star(sequence([*parts, *([optional(const(style.after))] if style.after else [])]))
 
     def _parameter(self, name: str, value: object) -> TagFormat:
         if self.is_native(value):
@@ -201,7 +242,7 @@ class _Writer:
         found = self._value(name, as_mapping(value), 0)
         if found is None:
             self.free.append(f"properties/{name}: held to no schema in this format")
-            found = [self._text(name, any_text([self._style.close]))]
+            found = [self._text(name, any_text(self._guard))]
         return either(found)
 
     def _definitions(self) -> Mapping[str, object]:
@@ -242,39 +283,58 @@ class _Writer:
         )
 
     def _can_write(self, constant: object) -> bool:
-        return self._style.close not in _constant_text(constant)
+        return not any(g in parameter_text(self._style, constant) for g in self._guard)
 
     def _constant(self, name: str, constant: object) -> TagFormat:
-        opening = self._opening(name, raw=isinstance(constant, str))
-        return const(opening + _constant_text(constant) + self._closing())
+        opening = self._opening(name, raw=isinstance(constant, str), framed=False)
+        return const(opening + parameter_text(self._style, constant) + self._style.close)
 
     def _string(self, name: str, schema: Mapping[str, object]) -> TagFormat:
-        close = self._style.close
+        style = self._style
+        unheld = [keyword for keyword in style.unheld if keyword in schema]
+        if unheld:
+            self.free.extend(f"properties/{name}/{k}: not held in this format" for k in unheld)
+            schema = {key: value for key, value in schema.items() if key not in unheld}
         if "pattern" in schema:
             if schema.keys() & {"minLength", "maxLength"}:
                 self.free.append(f"properties/{name}: lengths beside a pattern")
             reduced = without_opening_angle(str(schema["pattern"]))
+            if style.values == "json_or_text" and not begins_as_text(str(schema["pattern"])):
+                reduced = None
             if reduced is not None:
-                return self._text(name, regex(reduced))
-            self.free.append(f"properties/{name}/pattern: may write the closing tag")
-            return self._text(name, any_text([close]))
+                return self._text(name, regex(reduced), framed=True)
+            self.free.append(f"properties/{name}/pattern: may write what is read otherwise")
+            return self._text(name, any_text(self._guard))
+        if schema.get("format") in _FORMATS and not style.engine:
+            return self._format(name, str(schema["format"]))
         if schema.get("format") in _FORMATS:
             kept = {key: schema[key] for key in ("type", "format")} | {"type": "string"}
             return self._parameter(name, kept)
         least, most = schema.get("minLength"), schema.get("maxLength")
-        return self._text(name, self._of_length(name, least, most))
+        framed = least is not None or most is not None
+        return self._text(name, self._of_length(name, least, most), framed=framed)
+
+    def _format(self, name: str, format_: str) -> TagFormat:
+        """A string of a format, whose JSON spelling holds nothing that needs an escape."""
+        found = _json_schema("json", {"type": "string", "format": format_}, any_order=False)
+        if self._style.values == "json_or_text":
+            return sequence([const(self._opening(name, raw=True)), found, const(self._closing())])
+        self.free.append(f"properties/{name}/format: not held in this format")
+        return self._text(name, any_text(self._guard))
 
     def _of_length(self, name: str, least: object, most: object) -> TagFormat:
-        close = self._style.close
         low = least if isinstance(least, int) and least > 0 else 0
         high = most if isinstance(most, int) and most >= low else None
         if low > _MAX_MIN_LENGTH:
             self.free.append(f"properties/{name}/minLength")
             low = 0
         head = [regex(f"[^<]{{{low}}}")] if low else []
+        if low and self._style.values == "json_or_text":
+            # Text that begins like a JSON string might be one, and shorter.
+            head = [regex(f'[^<"\\s][^<]{{{low - 1}}}')]
         if high is not None and high == low:
             return sequence(head or [const("")])
-        return sequence([*head, any_text([close], None if high is None else high - low)])
+        return sequence([*head, any_text(self._guard, None if high is None else high - low)])
 
     def _typed(self, name: str, schema: Mapping[str, object]) -> TagFormat:
         """A JSON value; strings inside it cannot contain the closing tag."""
@@ -283,14 +343,18 @@ class _Writer:
             "json",
             {**kept, **self._definitions()},
             any_order=False,
-            excludes=[self._style.close],
+            excludes=self._guard,
         )
         return sequence([const(self._opening(name, raw=False)), value, const(self._closing())])
 
-    def _text(self, name: str, content: TagFormat) -> TagFormat:
+    def _text(self, name: str, content: TagFormat, *, framed: bool = False) -> TagFormat:
+        """`framed`: the frame is written where it is optional: the text may look like one."""
+        if framed and not self._style.framed:
+            frame = self._style.frame
+            return tag(self._opening(name, raw=True) + frame, content, frame + self._style.close)
         return tag(self._opening(name, raw=True), content, self._closing())
 
-    def _opening(self, name: str, *, raw: bool) -> str:
+    def _opening(self, name: str, *, raw: bool, framed: bool = True) -> str:
         style = self._style
         quote = style.quotes[:1]
         kind = ""
@@ -298,10 +362,10 @@ class _Writer:
             wire = style.attribute.raw if raw else style.attribute.json
             kind = style.attribute.before + wire + style.attribute.after
         key = f"{style.open}{quote}{name}{quote}{kind}{style.key_end}"
-        return key + style.value_open + style.frame
+        return key + style.value_open + (style.frame if framed and style.framed else "")
 
     def _closing(self) -> str:
-        return self._style.frame + self._style.close
+        return (self._style.frame if self._style.framed else "") + self._style.close
 
     # --- a root that cannot be written out ---
 
@@ -331,8 +395,8 @@ def _loosens_guard(key: str, value: object) -> bool:
     return type(value) is int and key in ("minLength", "maxLength")
 
 
-def _constant_text(constant: object) -> str:
-    return constant if isinstance(constant, str) else json.dumps(constant, ensure_ascii=False)
+def _star(content: TagFormat) -> TagFormat:
+    return {"type": "star", "content": content}
 
 
 def _is_tame(constant: object) -> bool:

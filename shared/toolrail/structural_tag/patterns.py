@@ -9,12 +9,19 @@ set that has it.
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Sequence
 from typing import Final
 
 _FORBIDDEN: Final = "<"
 _LOOKAROUND: Final = re.compile(r"\(\?(?!:)")
 _UNKNOWN_ESCAPES: Final = frozenset("bBpPkAzZG0123456789cx")
 _COMPLEMENTS: Final = {"S": r"[^\s<]", "W": r"[^\w<]", "D": r"[^\d<]"}
+_MAX_NAMES_CHARS: Final = 600
+"""Names that `any_name_but` can leave out, all together."""
+_FIRSTS: Final = string.ascii_letters + "_"
+_CHARACTERS: Final = _FIRSTS + string.digits
+_FIRST_ATOM: Final = re.compile(r"\^?(?P<atom>[A-Za-z0-9_-]|\\[dw]|\[[A-Za-z0-9_\\dw-]+\])")
 
 
 def without_opening_angle(pattern: str) -> str | None:
@@ -115,3 +122,33 @@ def _plain(item: str) -> str | None:
         return chr(int(item[2:], 16))
     controls = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\f": "\f", "\\v": "\v"}
     return controls.get(item) or (None if item[1].isalnum() else item[1])
+
+
+def any_name_but(names: Sequence[str]) -> str:
+    """A pattern of every identifier but `names`; of every one, when those are too many."""
+    written = {name for name in names if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)}
+    if sum(map(len, written)) > _MAX_NAMES_CHARS:
+        written = set[str]()
+    return _but(written, _FIRSTS)
+
+
+def _but(rests: set[str], characters: str) -> str:
+    """What may follow where a name must not end as one of `rests` does."""
+    heads = sorted({rest[0] for rest in rests if rest})
+    others = "".join(c for c in characters if c not in heads)
+    branches = [f"[{others}][A-Za-z0-9_]*"] if others else []
+    for head in heads:
+        after = {rest[1:] for rest in rests if rest[:1] == head}
+        branches.append(head + _but(after, _CHARACTERS))
+    may_end = "" not in rests and characters is not _FIRSTS
+    return f"(?:{'|'.join(branches)}){'?' if may_end else ''}"
+
+
+def begins_as_text(pattern: str) -> bool:
+    """Whether what matches certainly begins with neither a quotation mark nor whitespace."""
+    first = _FIRST_ATOM.match(pattern)
+    if first is None or "|" in pattern:
+        return False
+    return pattern[first.end() : first.end() + 1] not in ("*", "?") and not re.match(
+        r"\{0", pattern[first.end() :]
+    )
