@@ -32,6 +32,7 @@ ParserVersion: TypeAlias = Literal["auto", "1", "2"]
 
 _MODULES: Final = {
     # name or alias → module of this package
+    "beam": "beam",
     "deepseek-v4": "deepseek_v4",
     "deepseek_v3": "deepseek_v3",
     "deepseek_v3_1": "deepseek_v3_1",

@@ -31,7 +31,7 @@ from toolrail.structural_tag.arguments import held_arguments
 from toolrail.structural_tag.channels import turn_tag
 from toolrail.structural_tag.templated import TagRequest
 from toolrail.syntax import JSON, CallSpelling, MessageSpelling, TurnSpelling
-from toolrail.tools import StartsIn, Tool
+from toolrail.tools import Tool
 
 START: Final = "<|start|>"
 CHANNEL: Final = "<|channel|>"
@@ -136,16 +136,6 @@ def _render(items: Sequence[Item]) -> str:
     return render_messages(SPELLING, JSON, items)
 
 
-def starts_in(prompt: str) -> StartsIn:
-    """What a prompt left open, from its last header."""
-    _, start, last = prompt.rpartition(START)
-    header, message, body = last.partition(MESSAGE)
-    if not message or any(end in body for end in SYNTAX.ends):
-        return "none"
-    opened = route(start + header, MESSAGE).to
-    return "reasoning" if opened == "reasoning" else "response" if opened == "text" else "none"
-
-
 FAMILY: Final = Family(
     name="harmony",
     aliases=("gpt_oss", "harmony_text"),
@@ -159,5 +149,5 @@ FAMILY: Final = Family(
     bans=(START, CHANNEL),
     reasoning_names=("gpt_oss",),
     owns_reasoning=True,
-    starts_in=starts_in,
+    starts_in=SYNTAX.starts_in,
 )

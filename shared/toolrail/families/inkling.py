@@ -32,7 +32,7 @@ from toolrail.structural_tag.arguments import held_arguments
 from toolrail.structural_tag.channels import turn_tag
 from toolrail.structural_tag.templated import TagRequest
 from toolrail.syntax import JSON, CallSpelling, MessageSpelling, Objects, TurnSpelling
-from toolrail.tools import StartsIn, Tool
+from toolrail.tools import Tool
 
 MODEL: Final = "<|message_model|>"
 THINKING: Final = "<|content_thinking|>"
@@ -143,15 +143,6 @@ def _render(items: Sequence[Item]) -> str:
     return render_messages(SPELLING, JSON, items)
 
 
-def starts_in(prompt: str) -> StartsIn:
-    """What a prompt left open: the block after its last model marker."""
-    last = prompt.rpartition(MODEL)[2]
-    if any(end in last for end in SYNTAX.ends) or not prompt.endswith(MODEL + last):
-        return "none"
-    kinds: dict[str, StartsIn] = {THINKING: "reasoning", TEXT: "response"}
-    return next((kind for marker, kind in kinds.items() if marker in last), "none")
-
-
 FAMILY: Final = Family(
     name="inkling",
     aliases=(),
@@ -167,5 +158,5 @@ FAMILY: Final = Family(
     owns_reasoning=True,
     needs_reasoning=True,
     routes=frozenset({"1"}),
-    starts_in=starts_in,
+    starts_in=SYNTAX.starts_in,
 )

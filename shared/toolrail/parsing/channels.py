@@ -24,6 +24,7 @@ from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.quotes import ProseContext, closing
 from toolrail.scan import Buffer, Markers
 from toolrail.syntax import ArgumentStyle, XmlStyle
+from toolrail.tools import StartsIn
 
 Place: TypeAlias = Literal["text", "reasoning", "nowhere"]
 
@@ -105,15 +106,28 @@ class MessageSyntax:
         """
         found = pattern.match(window, pos, pos + _MAX_HEADER)
         end = found.end() if found else pos
-        rest = window[end : end + max(map(len, (*self.bodies, *self.inner)))]
+        rest = window[end : end + max(map(len, self.markers))]
         body = next((b for b in self.bodies if rest.startswith(b)), None)
         if body is not None and found:
             return Header(found[0], body)
-        if not final and end - pos < _MAX_HEADER:
-            grows = any(m.startswith(rest) and m != rest for m in (*self.bodies, *self.inner))
-            if grows:
-                return None
-        return end - pos
+        grows = any(m.startswith(rest) and m != rest for m in self.markers)
+        return None if grows and not final and end - pos < _MAX_HEADER else end - pos
+
+    def starts_in(self, prompt: str) -> StartsIn:
+        """What a rendered prompt left open: the body of its last message, if nothing ends it."""
+        at = prompt.rfind(self.starts[0])
+        header = self.read_header(self.header, prompt, max(at, 0), final=True)
+        if at < 0 or not isinstance(header, Header):
+            return "none"
+        if any(end in prompt[at + header.length :] for end in self.ends):
+            return "none"
+        match self.route(header.text, header.body).to:
+            case "reasoning":
+                return "reasoning"
+            case "text":
+                return "response"
+            case "call" | "nowhere":
+                return "none"
 
 
 class _State(Enum):
@@ -351,7 +365,7 @@ class MessageParser:
         status = self._block.read(buffer, final=final and not self._cut)
         if status is Read.MORE and not final:
             return False
-        self._reasoned = self._reasoned and not self._block.begun
+        self._reasoned = self._reasoned and not (self._block.begun or status is Read.DONE)
         self._state, self._place = _State.BODY, "nowhere"
         if status is Read.DONE:
             output.end(complete=False)

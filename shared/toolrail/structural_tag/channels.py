@@ -23,8 +23,8 @@ from toolrail.structural_tag import (
 from toolrail.structural_tag.templated import TagRequest
 from toolrail.syntax import MessageSpelling, TurnSpelling
 
-NON_EMPTY: Final = regex(r"[^<]|<[^|]")
-"""The first characters of a text that is not empty; they begin no marker."""
+NON_EMPTY: Final = regex(r"[^<]")
+"""The first character of a text that is not empty; it begins no marker."""
 
 
 def turn_tag(
