@@ -109,12 +109,10 @@ def run_name(job: Job) -> str:
 
 def refuse_impossible_prompt(engine: Engine, job: Job) -> None:
     """Raises RefusedError for a prompt that would break an engine, or that it has no room for."""
-    prompt = job.prompt_token_ids
-    if not prompt:
+    if not job.prompt_token_ids:
         raise RefusedError("the prompt is empty")
-    if min(prompt) < 0 or max(prompt) >= engine.vocab_size:
+    ids = job.prompt_token_ids + job.prefix_token_ids
+    if min(ids) < 0 or max(ids) >= engine.vocab_size:
         raise RefusedError(f"the prompt holds ids outside the vocabulary of {engine.vocab_size}")
-    if len(prompt) >= engine.context_length:
-        raise RefusedError(
-            f"the prompt has {len(prompt)} tokens, the context {engine.context_length}"
-        )
+    if len(ids) >= engine.context_length:
+        raise RefusedError(f"the prompt has {len(ids)} tokens, the context {engine.context_length}")

@@ -20,7 +20,7 @@ from typing import Any, Final
 import anyio.to_thread
 import msgspec
 from vllm import AsyncEngineArgs, SamplingParams, TokensPrompt
-from vllm.config import VllmConfig
+from vllm.config import StructuredOutputsConfig, VllmConfig
 from vllm.exceptions import VLLMClientError, VLLMError
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -28,7 +28,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError as VllmDeadError
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from services.worker import vllm_environment
+from services.worker import vllm_environment, vllm_resume
 from services.worker.engine import (
     DuplicateRunError,
     EngineDeadError,
@@ -39,6 +39,7 @@ from services.worker.engine import (
     run_name,
 )
 from services.worker.model_files import ModelFiles
+from services.worker.vllm_resume import ReplayPrefix, Submission
 from toolrail.errors import ConfigError
 from toolrail.messages import FinishReason, Guidance, Job, TokenLogprob, TopLogprob
 from toolrail.settings import WorkerSettings, parse_structural_tag
@@ -64,7 +65,6 @@ _FINISH: Final[dict[str, FinishReason]] = {
 class _Live:
     """A run that vLLM may not know yet: its prompt is checked in a thread first."""
 
-    started: bool = False
     aborted: bool = False
 
 
@@ -113,22 +113,25 @@ class VllmEngine:
         if name in self._live:
             raise DuplicateRunError(f"a run of {name} is live")
         refuse_impossible_prompt(self, job)
+        if (last := vllm_resume.finished(job, self._files.end_of_text_ids)) is not None:
+            yield last
+            return
         live = self._live[name] = _Live()
         try:
+            submission = vllm_resume.submission(job, can_replay=self._cpu)
             outputs = self._llm.generate(
-                TokensPrompt(prompt_token_ids=list(job.prompt_token_ids)),
-                _sampling_params(job),
+                TokensPrompt(prompt_token_ids=list(submission.job.prompt_token_ids)),
+                _sampling_params(submission),
                 name,
                 trace_headers=trace_headers if self._settings.otlp_endpoint else None,
                 reasoning_ended=job.guidance.reasoning_ended,
             )
-            async with aclosing(outputs):
-                async for output in outputs:
-                    if live.aborted and not output.finished:
-                        await self._llm.abort(name)  # it came before vLLM knew of the run
-                        continue
-                    yield _step(output, job, first=not live.started)
-                    live.started = True
+            async with (
+                aclosing(outputs),
+                aclosing(self._steps(name, live, submission, outputs)) as steps,
+            ):
+                async for step in steps:
+                    yield step
         except VllmDeadError as error:
             raise EngineDeadError(str(error)) from error
         except (VLLMClientError, ValueError, TypeError) as error:
@@ -137,6 +140,25 @@ class VllmEngine:
             raise EngineFailedError(_reason(error)) from error
         finally:
             del self._live[name]
+
+    async def _steps(
+        self,
+        name: str,
+        live: _Live,
+        submission: Submission,
+        outputs: AsyncGenerator[RequestOutput],
+    ) -> AsyncGenerator[Step]:
+        replayed, first = submission.replayed, True
+        async for output in outputs:
+            if live.aborted and not output.finished:
+                await self._llm.abort(name)  # it came before vLLM knew of the run
+                continue
+            step = _step(output, submission, first=first)
+            if replayed and step.finish != "abort":
+                step, replayed = vllm_resume.without_replayed(step, replayed)
+            if step.token_ids or step.finish is not None:
+                yield step
+                first = False
 
     async def abort(self, run: str) -> None:
         """End a run."""
@@ -174,7 +196,7 @@ class VllmEngine:
             "model": str(self._files.directory),
             "served_model_name": [settings.served_model_name or settings.model],
             "max_num_seqs": settings.slots,
-            "structured_outputs_config": {"backend": "xgrammar"},
+            "structured_outputs_config": StructuredOutputsConfig(backend="xgrammar"),
             "enable_prefix_caching": True,
         }
         if settings.max_model_len:
@@ -205,6 +227,7 @@ class VllmEngine:
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(context, 2048),
             "distributed_executor_backend": UniProcExecutor,
+            "logits_processors": [ReplayPrefix],
         }
 
 
@@ -217,8 +240,8 @@ def _given_arguments(flag: str) -> dict[str, Any]:
         raise ConfigError("engine_args", f"not a JSON object: {error}") from error
 
 
-def _sampling_params(job: Job) -> SamplingParams:
-    sampling = job.sampling
+def _sampling_params(submission: Submission) -> SamplingParams:
+    sampling, guidance = submission.job.sampling, submission.job.guidance
     return SamplingParams(
         max_tokens=sampling.max_tokens,
         min_tokens=sampling.min_tokens,
@@ -235,7 +258,8 @@ def _sampling_params(job: Job) -> SamplingParams:
         stop_token_ids=list(sampling.stop_token_ids),
         bad_words=list(sampling.bad_words),
         ignore_eos=sampling.ignore_eos,
-        structured_outputs=_constraint(job.guidance),
+        structured_outputs=_constraint(guidance),
+        extra_args=dict(submission.extra_args) if submission.extra_args else None,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )
@@ -262,17 +286,17 @@ def _constraint(guidance: Guidance) -> StructuredOutputsParams | None:
     return StructuredOutputsParams(**given) if given else None
 
 
-def _step(output: RequestOutput, job: Job, *, first: bool) -> Step:
+def _step(output: RequestOutput, submission: Submission, *, first: bool) -> Step:
     (choice,) = output.outputs
     finish = _FINISH[choice.finish_reason] if choice.finish_reason is not None else None
     stop = choice.stop_reason
-    top = job.sampling.logprobs
+    top = submission.job.sampling.logprobs
     return Step(
         tuple(choice.token_ids),
         finish,
         stop if isinstance(stop, int) else None,
         _logprobs(choice, top) if top is not None and choice.logprobs else None,
-        output.num_cached_tokens if first else None,
+        min(output.num_cached_tokens or 0, submission.prompt_tokens) if first else None,
         "the engine failed this run" if finish == "error" else None,
     )
 
