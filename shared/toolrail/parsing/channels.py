@@ -274,7 +274,7 @@ class MessageParser:
         self._context.reset()
         route = self._syntax.route(header.text, header.body)
         if route.to == "call":
-            reading = Reading(self._output, self._tools)
+            reading = Reading(self._output, self._tools, held=self._held)
             self._block = self._syntax.call(route, reading)
             self._buffer.keep()
             self._state = _State.CALL
@@ -469,8 +469,9 @@ class ArgumentsBlock:
     def _reader(self) -> JsonValue | XmlArguments:
         if not isinstance(self._style, XmlStyle):
             return JsonValue()
-        types = self._reading.tools.of(self._name)
-        return XmlArguments(self._style, types, self._reading.output)
+        reading = self._reading
+        types = reading.tools.of(self._name)
+        return XmlArguments(self._style, types, reading.output, held=reading.held)
 
 
 def _space(buffer: Buffer) -> int:
