@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 import psutil
 
 from services.worker import model_files
 from services.worker.engine import Engine, run_name
 from services.worker.engines import make_engine
+from tests import otlp
 from toolrail.messages import Guidance, Job, Sampling
 from toolrail.settings import WorkerSettings, model_directory
 from toolrail.tokens import Tokenizer
@@ -41,13 +44,14 @@ CALL: Final = {
     "end": "}\n</tool_call>",
 }
 END_THINK, TOOL_CALL = 4, 5
+TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PROMPT = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
 
 DIRECTORY = model_directory("demo-think")
 FILES = model_files.read(DIRECTORY)
 TOKENIZER = Tokenizer.from_json(FILES.tokenizer_json)
 # The engine's own reasoning boundary is on, so that what each run says of it must count.
-SETTINGS = WorkerSettings(
+SETTINGS: Final = WorkerSettings(
     model="demo-think",
     slots=8,
     max_model_len=1024,
@@ -79,15 +83,18 @@ def job(name: str, prompt: str = PROMPT, **fields: Any) -> Job:
 
 
 class Bench:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, spans: otlp.Receiver) -> None:
         self.engine = engine
+        self.spans = spans
 
-    async def run(self, one: Job, *, abort_after: int | None = None) -> dict[str, Any]:
+    async def run(
+        self, one: Job, *, abort_after: int | None = None, **headers: str
+    ) -> dict[str, Any]:
         """The whole run: text, ids, steps; or the error it raised."""
         ids: list[int] = []
         steps = []
         try:
-            async for step in self.engine.generate(one, trace_headers={}):
+            async for step in self.engine.generate(one, trace_headers=headers):
                 ids += step.token_ids
                 steps.append(step)
                 if abort_after is not None and len(ids) >= abort_after:
@@ -259,6 +266,17 @@ async def resuming(bench: Bench) -> dict[str, Any]:
     return {"whole": runs, "resumed": await bench.all(**resumed)}
 
 
+async def tracing(bench: Bench) -> dict[str, Any]:
+    """A run inside a caller's trace, and the spans that came of it."""
+    await bench.run(job("traced"), traceparent=f"00-{TRACE}-{CALLER}-01")
+    await anyio.to_thread.run_sync(bench.spans.until, traced)
+    return {"spans": [span.__dict__ for span in bench.spans.spans if span.trace_id == TRACE]}
+
+
+def traced(spans: list[otlp.Received]) -> bool:
+    return any(span.trace_id == TRACE for span in spans)
+
+
 async def dying(bench: Bench) -> dict[str, Any]:
     await bench.engine.health()
     stream = bench.engine.generate(
@@ -281,12 +299,12 @@ async def dying(bench: Bench) -> dict[str, Any]:
 
 
 SCENARIOS: Final[tuple[Callable[[Bench], Awaitable[dict[str, Any]]], ...]] = (
-    tags, reasoning, failures, sampling, aborting, duplicates, resuming, dying,
+    tags, reasoning, failures, sampling, aborting, duplicates, resuming, tracing, dying,
 )  # fmt: skip
 
 
-async def main(found: dict[str, Any]) -> None:
-    engine = await make_engine(SETTINGS, FILES)
+async def main(found: dict[str, Any], spans: otlp.Receiver) -> None:
+    engine = await make_engine(replace(SETTINGS, otlp_endpoint=spans.url), FILES)
     try:
         await engine.start()
         found["facts"] = {
@@ -295,7 +313,7 @@ async def main(found: dict[str, Any]) -> None:
             "context_length": engine.context_length,
         }
         for scenario in SCENARIOS:
-            found[scenario.__name__] = await scenario(Bench(engine))
+            found[scenario.__name__] = await scenario(Bench(engine, spans))
     finally:
         await engine.stop()
 
@@ -303,6 +321,7 @@ async def main(found: dict[str, Any]) -> None:
 if __name__ == "__main__":
     answers: dict[str, Any] = {}
     try:
-        anyio.run(main, answers, backend_options={"use_uvloop": True})
+        with otlp.receiver() as spans:
+            anyio.run(main, answers, spans, backend_options={"use_uvloop": True})
     finally:
         Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")

@@ -16,6 +16,8 @@ TIMEOUT_S = 600
 END = "<|im_end|>"
 END_THINK, TOOL_CALL = 4, 5
 """Ids of the markers in the model `demo-think`."""
+CALLER = "b7ad6b7169203331"
+"""The span that the traced run is part of."""
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +169,12 @@ def test_a_run_that_was_over_is_not_run_again(answers: dict[str, Any]) -> None:
 
 def test_ids_that_the_grammar_rejects_fail_the_run(answers: dict[str, Any]) -> None:
     assert answers["resuming"]["resumed"]["wrong"]["finish"] == "error"
+
+
+def test_its_spans_are_part_of_the_callers_trace(answers: dict[str, Any]) -> None:
+    (span,) = answers["tracing"]["spans"]
+    assert (span["name"], span["parent_id"]) == ("llm_request", CALLER)
+    assert "capital" not in str(span)
 
 
 def test_when_its_process_dies_every_run_and_the_health_check_say_so(
