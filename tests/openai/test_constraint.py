@@ -23,7 +23,7 @@ from toolrail.openai.constraint import Constraint, Setting, settle
 from toolrail.openai.policy import Deployment
 from toolrail.openai.schemas import moved
 from toolrail.structural_tag import TagFormat, TagOptions
-from toolrail.tools import StartsIn, ToolPolicy
+from toolrail.tools import StartsIn, Tool, ToolPolicy
 
 NAMED = {"type": "function", "function": {"name": "f"}}
 TOOLS = [function("f"), function("g")]
@@ -44,6 +44,7 @@ class Dialect:
 
     argument_style: str = "json"
     has_tags: bool = True
+    free: tuple[str, ...] = ()
 
     def tag(
         self,
@@ -64,6 +65,9 @@ class Dialect:
             "boundary": options.reasoning_boundary,
             "response": response,
         }
+
+    def left_free(self, tool: Tool, options: TagOptions) -> tuple[str, ...]:
+        return self.free
 
 
 def takes(tag: str) -> CallerError | None:
@@ -398,6 +402,19 @@ def test_a_schema_that_must_hold_or_costs_too_much_is_refused_by_name(
         constrained(judge, tools=[function("f"), tool], deployment=deployment)
     assert (info.value.status, info.value.param) == (400, "tools[1].function.parameters")
     assert "function 'g'" in info.value.message
+
+
+def test_what_the_familys_spelling_leaves_free_is_in_the_report() -> None:
+    speaks = Dialect(free=("properties/city: not held in this format",))
+    found = constrained(tools=[function("f")], dialect=speaks)
+    assert lines(found) == {"f": "checked_after"}
+    keywords = tool_line(found, "f")["keywords"]
+    assert keywords["#/properties/city/type"] == {
+        "status": "checked_after",
+        "reason": "spelling",
+        "detail": "not held in this format",
+    }
+    assert keywords["#/required"] == {"status": "enforced"}
 
 
 NOT_HELD = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.openai.instances import instance, is_valid, wrong
-from tests.openai.test_tags import HOLDING, constrained, spoken
+from tests.openai.test_tags import HOLDING, constrained, spoken, written
 from toolrail.events import Call, assemble
 from toolrail.families import Dialect
 from toolrail.grammar import Matcher, compile_tag
@@ -69,14 +69,14 @@ def holds(family: Any, server: str, samples: int) -> None:
             good = instance(schema, chooser)
             if not is_valid(schema, good):
                 continue
-            text = written(speaks, tool, good)
+            text = written(speaks, call(tool, good))
             matcher = Matcher(compiled)
             assert matcher.accept_string(text), (tool["name"], good)
             assert matcher.can_end
             if constraint.report.tools[0].status != "enforced":
                 continue
             for bad in list(wrong(schema, good))[: 2 * samples]:
-                text = written(speaks, tool, bad)
+                text = written(speaks, call(tool, bad))
                 matcher = Matcher(compiled)
                 if matcher.accept_string(text) and matcher.can_end:
                     found = read(speaks, constraint, text)
@@ -98,9 +98,8 @@ def as_written(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
     return found
 
 
-def written(speaks: Dialect, tool: dict[str, Any], arguments: Any) -> str:
-    text = json.dumps(arguments, ensure_ascii=False)
-    return speaks.render((Call(tool["name"], text),))
+def call(tool: dict[str, Any], arguments: Any) -> Call:
+    return Call(tool["name"], json.dumps(arguments, ensure_ascii=False))
 
 
 def read(speaks: Dialect, constraint: Constraint, text: str) -> Any:

@@ -8,12 +8,12 @@ the sender's to shrink.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from toolrail.errors import CallerError, ConfigError
 from toolrail.openai.refusals import refusal
-from toolrail.openai.report import HeldSchema
+from toolrail.openai.report import HeldSchema, without
 from toolrail.schema.enforcement import SchemaReport
 from toolrail.schema.normalise import Normalised, normalise
 from toolrail.structural_tag import TagOptions
@@ -62,17 +62,39 @@ class Arguments:
 
 
 def arguments_of(
-    tools: Sequence[Tool], options: TagOptions, style: str, params: Mapping[str, str]
+    tools: Sequence[Tool],
+    options: TagOptions,
+    style: str,
+    params: Mapping[str, str],
+    left_free: Callable[[Tool, TagOptions], Sequence[str]] | None = None,
 ) -> tuple[Arguments, ...]:
     """How each tool's arguments are to be held, before the engine is asked.
 
-    `style` is how the family spells arguments: what a grammar misreads depends on it. `params` is
-    the path of each tool's schema in the request, by name.
+    Args:
+        tools: those that may be called.
+        options: of the deployment.
+        style: how the family spells arguments: what a grammar misreads depends on it.
+        params: path of each tool's schema in the request, by name.
+        left_free: what the family's tag does not hold of a tool's schema (`path: why`).
 
     Raises:
         CallerError: a schema that must hold says what neither grammar nor check can hold.
     """
-    return tuple(_arguments(tool, options, style, params[tool.name]) for tool in tools)
+    found = (_arguments(tool, options, style, params[tool.name]) for tool in tools)
+    if left_free is None:
+        return tuple(found)
+    return tuple(_spelled(entry, left_free(entry.held, options)) for entry in found)
+
+
+def _spelled(entry: Arguments, left_free: Sequence[str]) -> Arguments:
+    """`entry` with what the family's spelling leaves free in its report."""
+    if entry.schema is None or not left_free:
+        return entry
+    report = entry.report.report
+    for line in left_free:
+        path, _, detail = line.partition(": ")
+        report = without(report, f"#/{path}", "spelling", detail or "not held in this format")
+    return replace(entry, report=replace(entry.report, report=report))
 
 
 def _arguments(tool: Tool, options: TagOptions, style: str, param: str) -> Arguments:

@@ -129,7 +129,10 @@ def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
     params = schema_params(request)
     wanted = tuple(Arguments.banned(tool) for tool in policy.tools)
     if policy.choice != "none":
-        wanted = arguments_of(policy.tools, setting.options, setting.dialect.argument_style, params)
+        speaks = setting.dialect
+        wanted = arguments_of(
+            policy.tools, setting.options, speaks.argument_style, params, speaks.left_free
+        )
     found = yield from compilable(tag_of, alone, wanted, params)
     if isinstance(found, str):
         return (yield from _untagged(request, setting, tagged, answer, found))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from toolrail.schema.enforcement import SchemaReport, Status
+from toolrail.schema.enforcement import Note, SchemaReport, Status
 from toolrail.schema.normalise import free
 from toolrail.tools import Tool
 
@@ -49,6 +49,17 @@ class HeldSchema:
         if self.free_because is not None:
             shown["reason"] = self.free_because
         return shown
+
+
+def without(report: SchemaReport, path: str, reason: str, detail: str) -> SchemaReport:
+    """`report` where the grammar does not hold `path` and what is below it."""
+    below = f"{path}/"
+    lost = [known for known in report.enforced if known == path or known.startswith(below)]
+    notes = [Note(known, "checked_after", reason, detail) for known in lost or [path]]
+    return SchemaReport(
+        tuple(known for known in report.enforced if known not in lost),
+        (*report.notes, *(note for note in notes if note not in report.notes)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ class Dialect(Protocol):
         """The format that holds a turn, None when the family has none."""
         ...
 
+    def left_free(self, tool: Tool, options: TagOptions) -> Sequence[str]:
+        """What of a tool's schema the tag does not hold, each as `path: why`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
