@@ -37,6 +37,7 @@ class Stack:
     Attributes:
         process: the supervisor.
         log: its last lines, for the message of a failed test.
+        enough: set it to close the log after its next line.
     """
 
     process: subprocess.Popen[str]
@@ -44,6 +45,7 @@ class Stack:
     log: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=400))
     ready: threading.Event = field(default_factory=threading.Event)
     reader: threading.Thread = field(init=False)
+    enough: bool = False
 
     @property
     def status(self) -> dict[str, Any]:
@@ -102,10 +104,14 @@ class Stack:
 
     def follow(self) -> None:
         """Read the output until it ends."""
-        for line in self.process.stdout or ():
+        assert self.process.stdout
+        for line in self.process.stdout:
             self.log.append(line.rstrip("\n"))
             if line.startswith("READY "):
                 self.ready.set()
+            if self.enough:
+                self.process.stdout.close()
+                break
 
 
 def start(folder: Path, *flags: str, environment: dict[str, str] | None = None) -> Stack:

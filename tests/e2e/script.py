@@ -28,5 +28,11 @@ SCRIPT: Final[list[dict[str, Any]]] = [
     },
     {"match": "Break down at once", "token_ids": [], "finish": "error"},
     {"match": "Break down midway", "text": "So far, so good", "finish": "error"},
+    {
+        "match": "Count a little",
+        "text": "1 2 3 4 5 6 7 8 9 " * 5,
+        "chunk_tokens": 1,
+        "delay_ms": 20,
+    },
     {"match": "Count slowly", "text": "1 2 3 4 5 6 7 8 9 " * 40, "chunk_tokens": 1, "delay_ms": 20},
 ]

@@ -124,14 +124,46 @@ def test_replicas_share_the_work_and_one_address(tmp_path: Path) -> None:
             assert call(client)["name"] == "point"
 
 
-def test_ctrl_c_lets_running_answers_end_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_request_made_while_the_gateway_restarts_waits_for_it(processes: stacks.Stack) -> None:
+    (pid,) = processes.pids("gateway")
+    os.kill(pid, signal.SIGKILL)
+    until_dead(pid)
+    with processes.client() as client:
+        assert client.get("/live").status_code == 200
+
+
+def test_ctrl_c_lets_running_answers_end_and_leaves_nothing(
+    tmp_path: Path, script_file: Path
+) -> None:
+    flags = stacks.scripted("--script", str(script_file))
+    with stacks.running(tmp_path, *flags) as stack, stack.client() as client:
+        data = Path(stack_data_directory(stack))
+        assert data.is_dir()
+        request = {**ask("Count a little"), "stream": True}
+        with client.stream("POST", "/v1/chat/completions", json=request) as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith("data: ")
+            ended = threading.Thread(target=lambda: statuses.append(stack.end()))
+            statuses: list[int] = []
+            ended.start()
+            rest = list(lines)
+        ended.join()
+        assert statuses == [0]
+    assert "data: [DONE]" in rest
+    assert any('"finish_reason":"stop"' in line for line in rest)
+    assert not data.exists()
+
+
+def test_a_log_that_nobody_reads_any_more_ends_it(tmp_path: Path) -> None:
     stack = stacks.start(tmp_path, *FLAGS)
     try:
         stack.wait_ready()
-        data = Path(stack_data_directory(stack))
-        assert data.is_dir()
-        assert stack.end() == 0
-        assert not data.exists()
+        started = descendants(stack.process.pid)
+        stack.enough = True
+        os.kill(stack.pids("gateway")[0], signal.SIGKILL)  # tells of its end and its new start
+        assert stack.process.wait(stacks.END_S) in (0, 1)
+        for pid in started:
+            until_dead(pid)
     finally:
         stacks.discard(stack)
 

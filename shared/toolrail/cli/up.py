@@ -91,12 +91,16 @@ def up(arguments: Sequence[str]) -> int:
     if options.status_file and not options.status_file.absolute().parent.is_dir():
         raise ConfigError("--status-file", f"{options.status_file.parent} is no directory")
     stack = _stack(options, worker_flags)
+    status = 1
     try:
-        return anyio.run(_run, options, stack)
+        status = anyio.run(_run, options, stack)
+    except* BrokenPipeError:
+        pass  # nobody reads the log any more: everything has ended, as commands in a pipe do
     finally:
         stack.listener.close()
         if stack.data_directory and not options.data_dir:
             shutil.rmtree(stack.data_directory, ignore_errors=True)
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -105,7 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Run NATS and every service on this machine, each as its own process.",
         epilog="Every other flag goes to the worker as it is: --tool-call-parser, "
         "--reasoning-parser, --structural-tag, --custom-jinja-template, --script, --obey-tag, "
-        "--slots, the --dyn-… spellings …; TOOLRAIL_* variables reach every service.",
+        "--slots, the --dyn-… spellings …; `python -m services.worker --help` lists them all. "
+        "TOOLRAIL_* variables reach every service.",
         allow_abbrev=False,
     )
     parser.add_argument("--model", help="model directory, or `demo` or `demo-think`")
