@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from tests.processes import alive, descendants, until_dead
+from toolrail.cli import child
 
 ROOT = Path(__file__).parents[1]
 
@@ -132,8 +133,10 @@ def make_up(folder: Path, *variables: str, flags: Sequence[str] = ()) -> Stack:
 def launch(
     command: Sequence[str], status_file: Path, environment: dict[str, str] | None = None
 ) -> Stack:
+    # Even a killed test run leaves nothing running.
+    shim = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
     process = subprocess.Popen(
-        command,
+        [*shim, *command],
         cwd=ROOT,
         env=os.environ | (environment or {}),
         stdin=subprocess.DEVNULL,
