@@ -28,7 +28,12 @@ FAMILY: Final = templated(
     name="deepseek_v41",
     source="https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/tokenizers/deepseek_v41_encoding.py",
     syntax=dsml(
-        block="calls", style="deepseek_v4_1_xml", gap=" ", bad_json="malformed", json_body=True
+        block="calls",
+        style="deepseek_v4_1_xml",
+        gap=" ",
+        bad_json="malformed",
+        json_body=True,
+        reserved="</｜",
     ),
     reasoning=THINK,
     reasoning_names=("deepseek_v41",),

@@ -37,18 +37,18 @@ THINK: Final = ReasoningMarkers("<think>", "</think>")
 SPECIAL: Final = ("<think>", "</think>")
 
 
-def dsml(
+def dsml(  # noqa: PLR0913 - the fields of a record
     *,
     block: str,
     style: str,
     gap: str = "",
     bad_json: Literal["text", "malformed"] = "text",
     json_body: bool = False,
+    reserved: str = "",
 ) -> Syntax:
     """The syntax with blocks named `block`.
 
-    `gap`: what stands between the token and a tag's name. `bad_json` and `json_body`: as in
-    `toolrail.syntax`.
+    `gap`: what stands between the token and a tag's name. The rest: as in `toolrail.syntax`.
     """
     begin, end = f"<{TOKEN}{gap}", f"</{TOKEN}{gap}"
     invoke, invoke_end = f'{begin}invoke name="', f"{end}invoke>"
@@ -64,6 +64,7 @@ def dsml(
         json_body=json_body,
         follow=(parameter, invoke_end),
         quoted=(invoke, invoke_end),
+        reserved=reserved,
     )
     return Syntax(
         call=(Lit(invoke), Name(), Lit('">\n'), Args(arguments), Lit(invoke_end)),
@@ -74,5 +75,6 @@ def dsml(
         always_led=True,
         closer_required=True,
         strays=(f"{end}parameter>",),
+        reserved=(parameter,),
         bans=(f"<{TOKEN}",),
     )

@@ -45,6 +45,11 @@ def regex(pattern: str) -> TagFormat:
     return {"type": "regex", "pattern": pattern}
 
 
+def grammar(ebnf: str) -> TagFormat:
+    """Text of a grammar in the engine's EBNF, from its rule `root`."""
+    return {"type": "grammar", "grammar": ebnf}
+
+
 def sequence(elements: Sequence[TagFormat]) -> TagFormat:
     """One after the other."""
     return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": [*elements]}

@@ -27,6 +27,7 @@ from toolrail.structural_tag import (
     sequence,
     tag,
 )
+from toolrail.structural_tag.lengths import text_of_length
 from toolrail.structural_tag.patterns import (
     any_name_but,
     begins_as_text,
@@ -78,17 +79,21 @@ def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Hel
     if not style.engine:
         writer = _Writer(style, root)
         return Held(writer.spelled_out(any_order=any_order), writer.free)
+    stop = style.reserved if options.exclude_special_tokens is not False else ""
+    excludes = [stop] if stop else []
     unsafe = [name for name in _properties(root) if _UNSAFE_NAME.search(name)]
     if unsafe:
         free = [f"properties/{name}: the name cannot be written in this format" for name in unsafe]
-        return Held(_json_schema(style.style, _OBJECT, any_order=any_order), free)
-    writer = _Writer(style, root)
+        found = _json_schema(style.style, _OBJECT, any_order=any_order, excludes=excludes)
+        return Held(found, free)
+    writer = _Writer(style, root, stop)
     if all(writer.is_native(value) for value in _properties(root).values()) and _is_plain(root):
-        return Held(_json_schema(style.style, root, any_order=any_order))
+        return Held(_json_schema(style.style, root, any_order=any_order, excludes=excludes))
     if _is_plain(root) and not any_order:
         return Held(writer.parameters(), writer.free)
     reduced = as_mapping(writer.reduced(root, ""))
-    found = _json_schema(style.style, reduced, any_order=any_order, excludes=[style.close])
+    excludes = excludes or [style.close]
+    found = _json_schema(style.style, reduced, any_order=any_order, excludes=excludes)
     return Held(found, writer.free)
 
 
@@ -135,11 +140,14 @@ def _properties(root: Mapping[str, object]) -> Mapping[str, object]:
 class _Writer:
     """Spells out the parameters of one tool. Collects what it leaves free."""
 
-    def __init__(self, style: XmlStyle, root: Mapping[str, object]) -> None:
+    def __init__(self, style: XmlStyle, root: Mapping[str, object], stop: str = "") -> None:
         self._style: Final = style
         self._root: Final = root
+        self._stop: Final = stop
         # What no value may contain, because the parser would end it there.
-        self._guard: Final = (style.close, *((style.open,) if style.next_ends else ()))
+        self._ends: Final = (style.close, *((style.open,) if style.next_ends else ()))
+        # The same for free text, in which the start of a closer is excluded before the closer.
+        self._guard: Final = (stop,) if stop else self._ends
         self._required: Final = {r for r in as_list(root.get("required")) if isinstance(r, str)}
         self.free: Final[list[str]] = []
 
@@ -238,7 +246,8 @@ class _Writer:
                 "additionalProperties": False,
                 **self._definitions(),
             }
-            return _json_schema(self._style.style, only, any_order=False)
+            excludes = [self._stop] if self._stop else []
+            return _json_schema(self._style.style, only, any_order=False, excludes=excludes)
         found = self._value(name, as_mapping(value), 0)
         if found is None:
             self.free.append(f"properties/{name}: held to no schema in this format")
@@ -283,7 +292,7 @@ class _Writer:
         )
 
     def _can_write(self, constant: object) -> bool:
-        return not any(g in parameter_text(self._style, constant) for g in self._guard)
+        return not any(end in parameter_text(self._style, constant) for end in self._ends)
 
     def _constant(self, name: str, constant: object) -> TagFormat:
         opening = self._opening(name, raw=isinstance(constant, str), framed=False)
@@ -325,6 +334,11 @@ class _Writer:
     def _of_length(self, name: str, least: object, most: object) -> TagFormat:
         low = least if isinstance(least, int) and least > 0 else 0
         high = most if isinstance(most, int) and most >= low else None
+        if self._stop:
+            found = text_of_length(self._stop, low, high)
+            if found is not None:
+                return found
+            low = _MAX_MIN_LENGTH + 1
         if low > _MAX_MIN_LENGTH:
             self.free.append(f"properties/{name}/minLength")
             low = 0
