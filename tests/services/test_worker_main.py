@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,7 +14,7 @@ from prometheus_client import REGISTRY, Counter, generate_latest
 
 from services.worker import card, parsers
 from services.worker.main import main, resolved
-from tests.services.worker_kit import END, END_ID, Inbox, ids, tiny_tokenizer, until
+from tests.services.worker_kit import END, END_ID, Inbox, ids, until, write_tiny_model
 from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
 from toolrail.directory import Directory
@@ -30,16 +29,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def tiny_model(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny-model"
-    path.mkdir()
-    contents: dict[str, Any] = {
-        "config.json": {"max_position_embeddings": 512, "eos_token_id": END_ID},
-        "tokenizer_config.json": {"eos_token": END, "chat_template": "{{ messages }}"},
-    }
-    for name, content in contents.items():
-        (path / name).write_text(json.dumps(content), encoding="utf-8")
-    (path / "tokenizer.json").write_text(tiny_tokenizer().to_str(), encoding="utf-8")
-    return path
+    return write_tiny_model(tmp_path / "tiny-model")
 
 
 def settings(directory: Path, **more: Any) -> WorkerSettings:

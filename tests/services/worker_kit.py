@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -60,6 +61,19 @@ END_ID = TOKENIZER.special_tokens[END]
 
 def ids(text: str) -> tuple[int, ...]:
     return tuple(TOKENIZER.encode_now(text))
+
+
+def write_tiny_model(path: Path) -> Path:
+    """A model directory with the tiny tokenizer and no weights."""
+    path.mkdir()
+    contents: dict[str, Any] = {
+        "config.json": {"max_position_embeddings": 512, "eos_token_id": END_ID},
+        "tokenizer_config.json": {"eos_token": END, "chat_template": "{{ messages }}"},
+    }
+    for name, content in contents.items():
+        (path / name).write_text(json.dumps(content), encoding="utf-8")
+    (path / "tokenizer.json").write_text(tiny_tokenizer().to_str(), encoding="utf-8")
+    return path
 
 
 def script(*rows: dict[str, Any]) -> tuple[Row, ...]:
