@@ -110,10 +110,14 @@ class XmlArguments:
     def _read_key(self, buffer: Buffer, final: bool) -> Read | None:
         text, marker = buffer.until(self._key_end, final=final)
         self._header.append(text)
+        header = "".join(self._header)
+        if len(header) > _MAX_KEY:
+            buffer.give_back(header[_MAX_KEY:])
+            return Read.BAD
         if marker is None:
-            return Read.BAD if sum(map(len, self._header)) > _MAX_KEY else Read.MORE
+            return Read.MORE
         buffer.take(len(marker))
-        self._key, self._wire = _split_header("".join(self._header), self._style)
+        self._key, self._wire = _split_header(header, self._style)
         self._keys.add(self._key)
         self._at = _At.VALUE_OPEN if self._style.value_open else _At.FRAME
         return None

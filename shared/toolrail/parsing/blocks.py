@@ -151,11 +151,18 @@ class CallShape:
         self.section_begins: Final = (section.begin.strip(), *section.begins) if section else ()
         self.between: Final = Markers([self.opener, *self.section_ends, *self.section_begins])
 
-    def may_grow(self, text: str) -> bool:
-        """Whether `text`, after a call's opener, can be the start of a header."""
+    def breaks_at(self, text: str) -> int | None:
+        """Where `text`, after a call's opener, stops being the start of a header, if it does.
+
+        The place depends on the text alone, not on how much of it came at once.
+        """
         header, prefix = text.lstrip(), self.prefix.strip()
-        rest = header.removeprefix(prefix)
-        return prefix.startswith(header) or ("<" not in rest.strip() and len(text) <= _MAX_HEADER)
+        if prefix.startswith(header):
+            return None
+        start = len(text) - len(header) + (len(prefix) if header.startswith(prefix) else 0)
+        angle = text.find("<", start)
+        ends = [at for at in (angle, _MAX_HEADER) if 0 <= at < len(text)]
+        return min(ends, default=None)
 
     def header(self, text: str) -> tuple[str, str | None] | None:
         """Name and wire id of a header, or None when it is none."""
@@ -243,10 +250,14 @@ class CallBlock:
     def _read_header(self, buffer: Buffer, final: bool) -> Read | None:
         text, terminator = buffer.until(self._shape.terminators, final=final)
         self._header.append(text)
+        so_far = "".join(self._header)
+        breaks_at = self._shape.breaks_at(so_far)
+        if breaks_at is not None:
+            buffer.give_back(so_far[breaks_at:])
+            return Read.BAD
         if terminator is None:
-            broken = final or not self._shape.may_grow("".join(self._header))
-            return Read.BAD if broken else Read.MORE
-        header = self._shape.header("".join(self._header))
+            return Read.BAD if final else Read.MORE
+        header = self._shape.header(so_far)
         if header is None:
             return Read.BAD
         self._name, self._id = header

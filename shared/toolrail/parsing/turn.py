@@ -204,8 +204,8 @@ class TurnParser:
     def _read_block(self, final: bool) -> bool:
         assert self._block is not None
         status = self._block.read(self._buffer, final=final)
+        self._release_certain_call()
         if status is Read.MORE and not final:
-            self._release_certain_call()
             return False
         if status is Read.MORE:
             self._buffer.take(len(self._buffer))
