@@ -53,10 +53,10 @@ def test_the_map_of_the_tree_is_the_tree() -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
-    """`make up` as the README says it, but for the port."""
+    """`make up` as the README says it, but for the port and the place of its data."""
     assert "make up" in blocks("sh")[0].splitlines()
     folder = tmp_path_factory.mktemp("readme")
-    stack = stacks.make_up(folder)
+    stack = stacks.make_up(folder, flags=["--data-dir", str(folder / "nats")])
     try:
         stack.wait_ready(stacks.ENGINE_START_S)
         yield stack

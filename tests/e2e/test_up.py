@@ -185,7 +185,7 @@ def test_ctrl_c_during_the_start_ends_it_too(tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    stack = stacks.start(tmp_path, *FLAGS)
+    stack = stacks.start(tmp_path, *FLAGS, "--data-dir", str(tmp_path / "nats"))
     try:
         stack.wait_ready()
         started = descendants(stack.process.pid)
