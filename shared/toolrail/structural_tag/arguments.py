@@ -91,7 +91,7 @@ def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Hel
         return Held(_json_schema(style.style, root, any_order=any_order, excludes=excludes))
     if _is_plain(root) and not any_order:
         return Held(writer.parameters(), writer.free)
-    reduced = as_mapping(writer.reduced(root, ""))
+    reduced = as_mapping(writer.guarded(root, ""))
     excludes = excludes or [style.close]
     found = _json_schema(style.style, reduced, any_order=any_order, excludes=excludes)
     return Held(found, writer.free)
@@ -334,13 +334,11 @@ class _Writer:
     def _of_length(self, name: str, least: object, most: object) -> TagFormat:
         low = least if isinstance(least, int) and least > 0 else 0
         high = most if isinstance(most, int) and most >= low else None
-        if self._stop:
-            found = text_of_length(self._stop, low, high)
-            if found is not None:
-                return found
-            low = _MAX_MIN_LENGTH + 1
-        if low > _MAX_MIN_LENGTH:
-            self.free.append(f"properties/{name}/minLength")
+        found = text_of_length(self._stop, low, high) if self._stop else None
+        if found is not None:
+            return found
+        if low > _MAX_MIN_LENGTH or self._stop:
+            self.free.append(f"properties/{name}/minLength: too long to be counted")
             low = 0
         head = [regex(f"[^<]{{{low}}}")] if low else []
         if low and self._style.values == "json_or_text":
@@ -353,12 +351,11 @@ class _Writer:
     def _typed(self, name: str, schema: Mapping[str, object]) -> TagFormat:
         """A JSON value; strings inside it cannot contain the closing tag."""
         kept = {key: value for key, value in schema.items() if key != "nullable"}
-        value = _json_schema(
-            "json",
-            {**kept, **self._definitions()},
-            any_order=False,
-            excludes=self._guard,
-        )
+        held = {
+            **as_mapping(self.guarded(kept, f"properties/{name}")),
+            **as_mapping(self.guarded(self._definitions(), "")),
+        }
+        value = _json_schema("json", held, any_order=False, excludes=self._guard)
         return sequence([const(self._opening(name, raw=False)), value, const(self._closing())])
 
     def _text(self, name: str, content: TagFormat, *, framed: bool = False) -> TagFormat:
@@ -381,31 +378,35 @@ class _Writer:
     def _closing(self) -> str:
         return (self._style.frame if self._style.framed else "") + self._style.close
 
-    # --- a root that cannot be written out ---
+    # --- schemas that the engine holds, with the guard as an exclusion ---
 
-    def reduced(self, node: object, path: str) -> object:
-        """The schema without the string constraints that take the closing tag's guard away."""
+    def guarded(self, node: object, path: str) -> object:
+        """`node` less what the engine drops beside an exclusion, or forgets the exclusion for."""
         if items := as_list(node):
-            return [self.reduced(item, f"{path}/{at}") for at, item in enumerate(items)]
-        return self._reduced_object(node, path) if is_mapping(node) else node
+            return [self.guarded(item, f"{path}/{at}") for at, item in enumerate(items)]
+        return self._guarded_object(node, path) if is_mapping(node) else node
 
-    def _reduced_object(self, node: Mapping[str, object], path: str) -> Mapping[str, object]:
+    def _guarded_object(self, node: Mapping[str, object], path: str) -> Mapping[str, object]:
         kept: dict[str, object] = {}
         for key, value in node.items():
             where = f"{path}/{key}".lstrip("/")
-            if _loosens_guard(key, value):
-                self.free.append(where)
+            pattern = without_opening_angle(value) if isinstance(value, str) else None
+            if key == "pattern" and pattern is not None:
+                kept[key] = pattern
+            elif _loosens_guard(key, value):
+                if where not in self.free:
+                    self.free.append(where)
             elif key in ("enum", "const", "default", "examples", "required"):
                 kept[key] = value
             else:
-                kept[key] = self.reduced(value, where)
+                kept[key] = self.guarded(value, where)
         return kept
 
 
 def _loosens_guard(key: str, value: object) -> bool:
     """By the value as well as the key, because a property may bear one of these names."""
     if isinstance(value, str):
-        return key in ("pattern", "format")
+        return key == "pattern" or (key == "format" and value not in _FORMATS)
     return type(value) is int and key in ("minLength", "maxLength")
 
 
