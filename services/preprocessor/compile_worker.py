@@ -12,6 +12,7 @@ Frames on stdin: 4 bytes length, then the tag's JSON text. Answers on stdout: on
 from __future__ import annotations
 
 import os
+import random
 import resource
 import signal
 import sys
@@ -20,11 +21,14 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from toolrail.grammar import GrammarError, Vocabulary
+from toolrail.grammar import CompiledGrammar, GrammarError, Matcher, Vocabulary
 
 _LENGTH_BYTES: Final = 4
 _NICENESS: Final = 5
 """A request that is already admitted goes before one that is being checked."""
+_WALK_STEPS: Final = 32
+_MASK_CPU_S: Final = 0.005
+"""What a mask over the sample vocabulary may cost on the average: a tenth of a real one's cost."""
 _RETIRE_SHARE: Final = 4
 """A process that has ever held more than one part in this many of its memory budget is replaced:
 the engine's memory is not returned to the system, and the next check must find its whole budget."""
@@ -36,12 +40,14 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         error: why the engine refuses the tag; None: it compiles.
         out_of_memory: the memory budget was too small for it.
+        too_slow: it compiles, and its token masks cost too much.
         cpu_s: CPU seconds that the compile took.
         retire: this process ends now; use another.
     """
 
     error: str | None = None
     out_of_memory: bool = False
+    too_slow: bool = False
     cpu_s: float = 0.0
     retire: bool = False
 
@@ -66,20 +72,40 @@ def sample_tokens() -> list[bytes]:
 
 
 def check(vocabulary: Vocabulary, tag_json: str) -> Answer:
-    """Compiles one tag."""
+    """Compiles one tag and walks a little way through it."""
     began = time.process_time()
     error: str | None = None
-    out_of_memory = False
+    out_of_memory = too_slow = False
     try:
-        vocabulary.compile(tag_json)
+        too_slow = mask_cpu_s(vocabulary.compile(tag_json)) > _MASK_CPU_S * _WALK_STEPS
     except GrammarError as refused:
         error = str(refused)
         out_of_memory = "bad_alloc" in error
     except MemoryError:
         error, out_of_memory = "out of memory", True
-    return Answer(
-        error=error, out_of_memory=out_of_memory, cpu_s=round(time.process_time() - began, 4)
-    )
+    if too_slow:
+        error = "each of its token masks takes too much CPU time"
+    spent_s = round(time.process_time() - began, 4)
+    return Answer(error=error, out_of_memory=out_of_memory, too_slow=too_slow, cpu_s=spent_s)
+
+
+def mask_cpu_s(compiled: CompiledGrammar) -> float:
+    """CPU seconds of the token masks along one random text of `_WALK_STEPS` tokens at most.
+
+    A grammar may compile in a millisecond and cost the engine half a second at every token, for all
+    requests of its batch: the engine's cost moves from the compile to the masks.
+    """
+    matcher = Matcher(compiled)
+    chance = random.Random(_WALK_STEPS)  # the same tag, the same walk
+    spent_s = 0.0
+    for _ in range(_WALK_STEPS):
+        began = time.process_time()
+        matcher.allowed()
+        spent_s += time.process_time() - began
+        tokens = matcher.allowed_ids()
+        if not tokens or not matcher.accept_token(chance.choice(tokens)):
+            break
+    return spent_s
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, cpu_s: float, memory_bytes: int) -> None:

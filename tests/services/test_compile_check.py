@@ -16,8 +16,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from services.preprocessor.compile_check import CompileCheck
 from services.preprocessor.compile_process import CompileProcess, CompileProcessError
+from services.preprocessor.compile_worker import check as check_tag_in_worker
 from services.preprocessor.compile_worker import sample_tokens
 from toolrail.errors import CallerError, FaultError, QueueFullError
+from toolrail.grammar import Vocabulary
 from toolrail.settings import PreprocessorSettings
 
 SETTINGS = PreprocessorSettings(
@@ -126,6 +128,33 @@ def test_a_hostile_tag_costs_its_process_and_nothing_else(
     portal.call(body)
 
 
+def test_a_tag_that_compiles_fast_and_masks_slowly_is_too_expensive(
+    check: CompileCheck, portal: BlockingPortal
+) -> None:
+    slow = tag({"type": "string", "pattern": '^([^"é]|xy){30,2000}$'})
+
+    async def body() -> None:
+        before = replace(check.stats)
+        error = await refusal(check, slow)
+        assert error.code == "grammar_too_expensive"
+        assert check.stats.replaced <= before.replaced + 1
+
+    portal.call(body)
+
+
+def test_the_masks_of_an_ordinary_tag_cost_little() -> None:
+    vocabulary = Vocabulary(sample_tokens())
+    ordinary = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city", "days"],
+        "additionalProperties": False,
+    }
+    answer = check_tag_in_worker(vocabulary, tag(ordinary))
+    assert answer.error is None
+    assert not answer.too_slow
+
+
 def test_identical_checks_share_one_run(check: CompileCheck, portal: BlockingPortal) -> None:
     async def body() -> None:
         before = replace(check.stats)
@@ -184,7 +213,7 @@ def test_a_process_that_is_killed_from_outside_is_replaced_and_the_check_passes(
 
 def test_a_long_check_leaves_a_process_for_the_others(portal: BlockingPortal) -> None:
     """One long turn, two processes: of two long checks one runs on, the other starts again."""
-    settings = replace(SETTINGS, compile_slice_s=0.05, compile_cpu_s=0.5)
+    settings = replace(SETTINGS, compile_slice_s=0.05, compile_cpu_s=0.3)
 
     async def body() -> None:
         check = CompileCheck(settings)
@@ -211,7 +240,7 @@ def test_a_long_check_leaves_a_process_for_the_others(portal: BlockingPortal) ->
 @asynccontextmanager
 async def all_busy(settings: PreprocessorSettings) -> AsyncGenerator[CompileCheck]:
     """A check whose two processes are at work for half a CPU second."""
-    check = CompileCheck(replace(settings, compile_cpu_s=0.5))
+    check = CompileCheck(replace(settings, compile_cpu_s=0.2))
     await check.start()
     try:
         async with anyio.create_task_group() as tasks:

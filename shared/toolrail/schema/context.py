@@ -27,6 +27,8 @@ MAX_COUNTED: Final = 256
 an engine's compile for each, over a vocabulary of 49,152 tokens."""
 MAX_POSITIONS: Final = 6_000
 """Character positions of all patterns of a schema together."""
+BRANCH_WEIGHT: Final = 4
+"""Nodes that a branch of a union counts for: it is joined with all that stands beside the union."""
 MAX_BRANCHES: Final = 256
 """Branches of a union, and combinations of the branches of all unions at one place."""
 
@@ -56,9 +58,9 @@ class Budget:
     counted: int = MAX_COUNTED
     positions: int = MAX_POSITIONS
 
-    def take_node(self) -> bool:
+    def take_node(self, weight: int = 1) -> bool:
         """True while nodes may be emitted."""
-        self.nodes -= 1
+        self.nodes -= weight
         return self.nodes >= 0
 
     def take_counted(self, characters: int) -> bool:

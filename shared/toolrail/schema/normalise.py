@@ -21,7 +21,15 @@ from typing import Final, TypeAlias
 
 from toolrail.schema.arrays import arrays
 from toolrail.schema.constants import constants, shared
-from toolrail.schema.context import MAX_DEPTH, MAX_NODES, Context, Emitted, Level, Place
+from toolrail.schema.context import (
+    BRANCH_WEIGHT,
+    MAX_DEPTH,
+    MAX_NODES,
+    Context,
+    Emitted,
+    Level,
+    Place,
+)
 from toolrail.schema.enforcement import Ledger, Note, SchemaReport
 from toolrail.schema.kinds import ALL, Kind, kinds, says_of_kinds
 from toolrail.schema.locations import as_array, as_object
@@ -232,7 +240,7 @@ class _Normaliser:
         self._say_faults(gathered)
         if gathered.never:
             return None
-        if place.depth > MAX_DEPTH or not self._context.budget.take_node():
+        if place.depth > MAX_DEPTH or not self._context.budget.take_node(BRANCH_WEIGHT):
             return self._too_deep([branch])
         alone = not any(_says_something(source) for source in rest)
         if alone and gathered.by_reference and place.level != "root":
