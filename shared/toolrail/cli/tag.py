@@ -28,14 +28,15 @@ from toolrail.grammar import GrammarError, check_tag
 from toolrail.openai.chat import check_chat
 from toolrail.openai.constraint import Constraint, Setting, settle
 from toolrail.openai.policy import Deployment
-from toolrail.settings import PreprocessorSettings
+from toolrail.settings import PreprocessorSettings, load
 from toolrail.structural_tag import TagOptions
 from toolrail.tools import StartsIn
 
 _DESCRIPTION = """Shows the structural tag and the enforcement report of chat requests.
 
 Reads rows {"id", "parser", "reasoning_parser"?, "structural_tag"?: options or boolean,
-"starts_in"?: "none" | "reasoning" | "response", "exclude_tools_when_tool_choice_none"?, "request"}
+"starts_in"?: "none" | "reasoning" | "response", "exclude_tools_when_tool_choice_none"?,
+"turn_grammar"?: boolean (default: as the preprocessor's variable says), "request"}
 from standard input and answers each with {"id", "structural_tag", "enforcement", "error"}.
 """
 
@@ -48,6 +49,7 @@ class _Row(msgspec.Struct, frozen=True):
     starts_in: StartsIn = "none"
     exclude_tools_when_tool_choice_none: bool = True
     parser_version: Literal["auto", "1", "2"] = "auto"
+    turn_grammar: bool | None = None
 
 
 class _Check(Protocol):
@@ -105,6 +107,11 @@ async def _constraint(row: _Row, checks: _Check) -> Constraint:
         return settled.value
 
 
+def _turn_grammar() -> bool:
+    """What the server's own setting says."""
+    return load(PreprocessorSettings, (), os.environ).turn_grammar
+
+
 def _setting(row: _Row) -> Setting:
     speaks = dialect(row.parser, row.reasoning_parser, parser_version=row.parser_version)
     options = row.structural_tag
@@ -114,6 +121,7 @@ def _setting(row: _Row) -> Setting:
         speaks.family,
         options=options or None,
         exclude_tools_when_none=row.exclude_tools_when_tool_choice_none,
+        turn_grammar=_turn_grammar() if row.turn_grammar is None else row.turn_grammar,
     )
     return Setting(deployment, speaks, row.parser, row.reasoning_parser, row.starts_in)
 

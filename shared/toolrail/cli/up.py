@@ -296,8 +296,12 @@ def _write_status(path: Path | None, base_url: str, nats_url: str, lives: Sequen
     status = {"base_url": base_url, "nats_url": nats_url, "processes": processes}
     # Renamed into place: a reader sees the old or the new, never a half.
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(status, indent=2) + "\n", encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(json.dumps(status, indent=2) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        # Not worth ending what runs.
+        _say(f"cannot write {path}: {error.strerror}")
 
 
 def _say(line: str) -> None:
