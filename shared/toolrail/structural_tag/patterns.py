@@ -15,6 +15,7 @@ from typing import Final
 
 _FORBIDDEN: Final = "<"
 _LOOKAROUND: Final = re.compile(r"\(\?(?!:)")
+_ODD_UNICODE: Final = re.compile(r"\\u(?![0-9a-fA-F]{4})")
 _UNKNOWN_ESCAPES: Final = frozenset("bBpPkAzZG0123456789cx")
 _COMPLEMENTS: Final = {"S": r"[^\s<]", "W": r"[^\w<]", "D": r"[^\d<]"}
 _MAX_NAMES_CHARS: Final = 600
@@ -26,7 +27,7 @@ _FIRST_ATOM: Final = re.compile(r"\^?(?P<atom>[A-Za-z0-9_-]|\\[dw]|\[[A-Za-z0-9_
 
 def without_opening_angle(pattern: str) -> str | None:
     """`pattern` less the strings that contain `<`; None when it needs one or is not understood."""
-    if _LOOKAROUND.search(pattern):
+    if _LOOKAROUND.search(pattern) or _ODD_UNICODE.search(pattern):
         return None
     out: list[str] = []
     at = 0
