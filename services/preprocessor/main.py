@@ -26,7 +26,11 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
     tags = CompileCheck(settings)
     metrics = PreprocessorMetrics(runtime.metrics)
     runtime.metrics.register(CompileCollector(tags.stats))
-    models = Models(runtime.directory, template_timeout_s=settings.template_timeout_s)
+    models = Models(
+        runtime.directory,
+        template_timeout_s=settings.template_timeout_s,
+        turn_grammar=settings.turn_grammar,
+    )
     preparing = Preparing(runtime.directory, models, tags, metrics)
     intake = Intake(
         runtime.bus,

@@ -59,8 +59,11 @@ class ServedModel:
 class Models:
     """The served models, made when first asked for; the longest unused is forgotten first."""
 
-    def __init__(self, directory: Directory, *, template_timeout_s: float) -> None:
+    def __init__(
+        self, directory: Directory, *, template_timeout_s: float, turn_grammar: bool = True
+    ) -> None:
         self._directory = directory
+        self._turn_grammar = turn_grammar
         self._template_timeout_s = template_timeout_s
         self._made: OrderedDict[bytes, ServedModel] = OrderedDict()
         self._failed: dict[bytes, tuple[float, str]] = {}
@@ -132,6 +135,7 @@ class Models:
                 speaks.family,
                 options=card.structural_tag,
                 exclude_tools_when_none=card.exclude_tools_when_tool_choice_none,
+                turn_grammar=self._turn_grammar,
             ),
         )
 

@@ -47,6 +47,7 @@ _ALIASES: Final = {
     "reasoning_parser": ("--dyn-reasoning-parser", "DYN_REASONING_PARSER"),
     "structural_tag": ("--dyn-structural-tag", "DYN_STRUCTURAL_TAG"),
     "dyn_parser_version": ("--dyn-parser-version", "DYN_PARSER_VERSION"),
+    "turn_grammar": ("--dyn-beam-turn-grammar", "DYN_BEAM_TURN_GRAMMAR"),
 }
 """The specification's spelling of a flag and of its variable, by field."""
 

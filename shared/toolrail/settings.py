@@ -136,6 +136,8 @@ class PreprocessorSettings(CommonSettings):
         compile_memory_bytes: memory budget of one compile check.
         compile_cache_entries: verdicts remembered, by tag hash.
         template_timeout_s: budget of one template rendering.
+        turn_grammar: whether families with a grammar of whole turns (beam) are held to it where
+            no call is forced.
     """
 
     max_in_flight: int = 64
@@ -148,6 +150,7 @@ class PreprocessorSettings(CommonSettings):
     compile_memory_bytes: int = 2 << 30
     compile_cache_entries: int = 4096
     template_timeout_s: float = 5.0
+    turn_grammar: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ The same steps as the server's, compile check and budgets included; no model is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal, Protocol

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from toolrail.errors import CallerError
 from toolrail.messages import Guidance
 from toolrail.openai.answers import JsonAnswer
 from toolrail.openai.chat import ChatRequest
@@ -39,6 +40,7 @@ from toolrail.openai.setting import (
     report_lines,
     schema_params,
     tag_json,
+    unenforceable,
 )
 from toolrail.schema.normalise import normalise_value
 from toolrail.structural_tag import TagFormat
@@ -110,35 +112,22 @@ def _unconstrained(policy: ToolPolicy, setting: Setting, reason: str) -> Constra
 def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
     policy = tagged.policy
     answer = yield from _held_answer(tagged.answer)
-    response = answer.format if answer else None
-
-    def tag_of(tools: Sequence[Tool], response: TagFormat | None = response) -> str | None:
-        format_ = setting.dialect.tag(
-            ToolPolicy(policy.choice, tuple(tools), policy.parallel),
-            setting.starts_in,
-            setting.options,
-            response=response,
-        )
-        return None if format_ is None else tag_json(format_)
-
-    def alone(tools: Sequence[Tool]) -> str | None:
-        named = ToolPolicy("named", tuple(tools))
-        format_ = setting.dialect.tag(named, setting.starts_in, setting.options)
-        return None if format_ is None else tag_json(format_)
-
-    params = schema_params(request)
-    wanted = tuple(Arguments.banned(tool) for tool in policy.tools)
-    if policy.choice != "none":
-        speaks = setting.dialect
-        wanted = arguments_of(
-            policy.tools, setting.options, speaks.argument_style, params, speaks.left_free
-        )
-    found = yield from compilable(tag_of, alone, wanted, params)
+    if tagged.bare:
+        return (yield from _untagged(request, setting, tagged, answer, ""))
+    whole_turns = setting.deployment.turn_grammar
+    if whole_turns and setting.starts_in == "response" and policy.choice in ("required", "named"):
+        raise refusal(unenforceable(setting), param="tool_choice")
+    try:
+        found = yield from _strongest(request, setting, policy, answer.format if answer else None)
+    except CallerError as error:
+        if whole_turns and error.code == "invalid_grammar":
+            raise refusal(unenforceable(setting), param=error.param or "tools") from error
+        raise
     if isinstance(found, str):
         return (yield from _untagged(request, setting, tagged, answer, found))
     tag, held = found
-    if setting.deployment.turn_grammar:
-        _refuse_unenforced(setting, policy, held, params)
+    if whole_turns:
+        _refuse_unenforced(setting, held, schema_params(request))
     # A held answer that looks like a call is an answer: no tool is known to its parser.
     read = ToolPolicy("none") if answer and policy.choice == "none" else policy
     return Constraint(
@@ -149,25 +138,37 @@ def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
     )
 
 
+def _strongest(
+    request: ChatRequest, setting: Setting, policy: ToolPolicy, response: TagFormat | None
+) -> Generator[str, Verdict, tuple[str, tuple[Arguments, ...]] | str]:
+    """The strongest tag that passes, and how the arguments are held in it; or why there is none."""
+    speaks, options = setting.dialect, setting.options
+
+    def tag_of(tools: Sequence[Tool]) -> str | None:
+        offered = ToolPolicy(policy.choice, tuple(tools), policy.parallel)
+        format_ = speaks.tag(offered, setting.starts_in, options, response=response)
+        return None if format_ is None else tag_json(format_)
+
+    def alone(tools: Sequence[Tool]) -> str | None:
+        format_ = speaks.tag(ToolPolicy("named", tuple(tools)), setting.starts_in, options)
+        return None if format_ is None else tag_json(format_)
+
+    params = schema_params(request)
+    wanted = tuple(Arguments.banned(tool) for tool in policy.tools)
+    if policy.choice != "none":
+        style = speaks.argument_style
+        wanted = arguments_of(policy.tools, options, style, params, speaks.left_free)
+    return (yield from compilable(tag_of, alone, wanted, params))
+
+
 def _refuse_unenforced(
-    setting: Setting, policy: ToolPolicy, held: Sequence[Arguments], params: Mapping[str, str]
+    setting: Setting, held: Sequence[Arguments], params: Mapping[str, str]
 ) -> None:
     """Where a grammar holds every turn, the specification leaves nothing to best effort."""
-    name = (setting.tool_parser or "this model").capitalize()
-    refused = f"{name} cannot enforce the requested tool constraints with this schema and prompt"
-    if policy.choice in ("required", "named") and setting.starts_in == "response":
-        raise refusal(
-            f"{refused} configuration: the last message has begun the final answer, after which no "
-            "call can be forced.",
-            param="tool_choice",
-        )
     for entry in held:
         if entry.tool.strict and entry.report.status != "enforced":
             raise refusal(
-                f"{refused} configuration: the grammar does not hold all of the schema of function "
-                f"'{entry.tool.name}'.",
-                param=params[entry.tool.name],
-                code="invalid_grammar",
+                unenforceable(setting), param=params[entry.tool.name], code="invalid_grammar"
             )
 
 

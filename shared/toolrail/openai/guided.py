@@ -25,6 +25,7 @@ from toolrail.openai.setting import (
     report_lines,
     schema_params,
     tag_json,
+    unenforceable,
 )
 from toolrail.schema.normalise import normalise_value
 from toolrail.structural_tag import TagFormat
@@ -65,12 +66,9 @@ def guided_call(request: ChatRequest, setting: Setting, policy: ToolPolicy) -> S
 def bare(request: ChatRequest, setting: Setting, guided: GuidedAnswer) -> Settling:
     """A guided field, over all output from the first token on."""
     policy = tool_policy(request, setting.deployment)
-    if setting.deployment.turn_grammar and policy.tools and not policy.parallel:
-        raise refusal(
-            f"'{guided.param}' takes the output away from the grammar that this model's "
-            "'parallel_tool_calls': false needs: drop one of them.",
-            param=guided.param,
-        )
+    on = setting.deployment.turn_grammar and not setting.deployment.free_turns
+    if on and request.choice.callable and not policy.parallel:
+        raise refusal(unenforceable(setting), param=guided.param)
     guidance, same, line = _bare_guidance(guided)
     verdict = yield tag_json(same)
     if verdict is not None:

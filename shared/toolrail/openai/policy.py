@@ -30,16 +30,23 @@ class Deployment:
         exclude_tools_when_none: whether `tool_choice: none` takes the tools out of the prompt.
         kept_tags: tool choices whose native tag stays when tags are off (the family's record).
         turn_grammar: whether a tag holds every turn (the family's record).
+        free_turns: whether that is switched off where no call is forced.
     """
 
     options: TagOptions | None = DEFAULT_OPTIONS
     exclude_tools_when_none: bool = True
     kept_tags: tuple[ToolChoice, ...] = ()
     turn_grammar: bool = False
+    free_turns: bool = False
 
     @classmethod
     def of(
-        cls, family: Family | None, *, options: TagOptions | None, exclude_tools_when_none: bool
+        cls,
+        family: Family | None,
+        *,
+        options: TagOptions | None,
+        exclude_tools_when_none: bool,
+        turn_grammar: bool = True,
     ) -> Deployment:
         """The deployment of models of `family` with these flags."""
         return cls(
@@ -47,6 +54,7 @@ class Deployment:
             exclude_tools_when_none=exclude_tools_when_none,
             kept_tags=family.kept_tags if family else (),
             turn_grammar=family.turn_grammar if family else False,
+            free_turns=not turn_grammar,
         )
 
 
@@ -72,11 +80,13 @@ class Tagged:
         policy: what may be called in it.
         answer: the schema-held answer that may stand instead of calls, or alone under `none`.
         must_hold: whether to fall back on guided JSON where the family has no tag.
+        bare: whether the answer is held alone, from the first token on, no markup around it.
     """
 
     policy: ToolPolicy
     answer: JsonAnswer | None = None
     must_hold: bool = False
+    bare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +142,28 @@ def _with_response_format(
         note = "response_format is not applied: the forced tool choice takes its place"
         return Decided(_free_answer(request, deployment), (note,))
     options = deployment.options
+    bare = deployment.turn_grammar and deployment.free_turns
     if policy.choice == "none":
-        return Decided(Tagged(policy, wanted, must_hold=True))
-    if options is not None and options.allow_tool_calls_with_structured_output:
+        return Decided(Tagged(policy, wanted, must_hold=True, bare=bare))
+    if options is not None and options.allow_tool_calls_with_structured_output and not bare:
         return Decided(Tagged(policy, wanted, must_hold=True))
     note = (
         "response_format holds the answer: no tool can be called (structural-tag option "
         "allow_tool_calls_with_structured_output is off)"
     )
     alone = ToolPolicy("none", policy.tools, policy.parallel)
-    return Decided(Tagged(alone, wanted, must_hold=True), (note,))
+    return Decided(Tagged(alone, wanted, must_hold=True, bare=bare), (note,))
 
 
 def _free_answer(request: ChatRequest, deployment: Deployment) -> Decision:
     policy = tool_policy(request, deployment)
     options = deployment.options
     if deployment.turn_grammar:
-        return Tagged(policy)
+        forced = policy.choice in ("required", "named")
+        banned = policy.choice == "none" and request.choice.stated
+        if deployment.free_turns and not forced and not banned:
+            return Unconstrained("the grammar of turns is switched off")
+        return Tagged(policy, must_hold=forced)
     match policy.choice:
         case "required" | "named":
             if options is None and policy.choice not in deployment.kept_tags:

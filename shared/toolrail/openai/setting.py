@@ -98,6 +98,15 @@ class Constraint:
         return None if text is None else msgspec.json.decode(text)
 
 
+def unenforceable(setting: Setting) -> str:
+    """What the specification answers where a turn grammar cannot give what a request asks for."""
+    name = (setting.tool_parser or "this model").capitalize()
+    return (
+        f"{name} cannot enforce the requested tool constraints with this schema and prompt "
+        "configuration"
+    )
+
+
 def json_format(schema: JsonSchema) -> TagFormat:
     """JSON of this schema, with bounded whitespace."""
     return {
