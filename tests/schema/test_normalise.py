@@ -81,6 +81,12 @@ class TestRawStyles:
         assert held.takes({"a": "x and y"})
         assert not held.takes({"a": f"x{style_named(style).closer}y"})
 
+    def test_nor_does_one_inside_of_json(self, style: str) -> None:
+        item = {"type": "string", "pattern": "x.*y"}
+        held = HeldArguments(closed({"a": {"type": "array", "items": item}}), style)
+        assert held.takes({"a": ["x and y"]})
+        assert not held.takes({"a": [f"x{style_named(style).closer}y"]})
+
     def test_strings_are_raw_and_other_values_json(self, style: str) -> None:
         schema = closed({"a": STRING, "b": {"type": "integer"}, "c": {"enum": ['q"', "z"]}})
         held = HeldArguments(schema, style)

@@ -160,6 +160,14 @@ class Context:
             return nothing if place.level == "root" else self.anything()
         return {"type": "object", "additionalProperties": True}
 
+    def unwritable(self, place: Place) -> str:
+        """The characters with which something begins that a string there may not hold.
+
+        What ends a raw value ends it inside of JSON, too.
+        """
+        closers = [] if self.style.is_json or place.level == "root" else [self.style.closer]
+        return "".join(dict.fromkeys(text[0] for text in (*closers, *self.excludes)))
+
     def is_raw(self, place: Place) -> bool:
         """True when a string is written there as it is, up to a closing tag."""
         if self.style.is_json:

@@ -210,8 +210,7 @@ def _writable(
     context: Context, source: Source, keyword: str, node: Node, place: Place
 ) -> Node | None:
     """The node without what cannot be written at the place; None if nothing is left."""
-    closers = [context.style.closer] if context.is_raw(place) else []
-    forbidden = "".join(text[0] for text in (*closers, *context.excludes) if text)
+    forbidden = context.unwritable(place)
     if not forbidden or not can_match(node, of(forbidden)):
         return node
     cut = restricted(node, ANY - of(forbidden))
@@ -266,8 +265,7 @@ def _lengths_only(
     if bounds.low == 0 and bounds.high is None:
         context.hold_all(sources, "minLength", "maxLength")
         return plain
-    raw = context.is_raw(place)
-    guarded = raw or bool(context.excludes)
+    guarded = bool(context.unwritable(place))
     if (
         bounds.high is not None
         and bounds.high <= MAX_BOUND
@@ -301,9 +299,7 @@ def _expression(
 ) -> Emitted:
     """The schema with the node as the engine's pattern; `said`: the keywords that it holds."""
     raw = context.is_raw(place)
-    forbidden = "".join(
-        text[0] for text in (context.style.closer if raw else "", *context.excludes) if text
-    )
+    forbidden = context.unwritable(place)
     if forbidden and can_match(node, of(forbidden)):
         node = restricted(node, ANY - of(forbidden))
         for source, keyword in said:
