@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from toolrail.arguments.notation import arguments_text
 from toolrail.arguments.types import json_string
 from toolrail.arguments.writing import parameter_text
 from toolrail.events import Call, Item, Reasoning, Text
@@ -21,6 +22,7 @@ from toolrail.syntax import (
     Lit,
     MessageSpelling,
     Name,
+    NotationStyle,
     Objects,
     Part,
     ReasoningMarkers,
@@ -127,10 +129,12 @@ def _part(part: Part, call: Call, number: int) -> str:
             )
 
 
-def _arguments(style: JsonStyle | XmlStyle, arguments: str) -> str:
+def _arguments(style: ArgumentStyle, arguments: str) -> str:
     if isinstance(style, JsonStyle):
         return arguments
     values = cast("Mapping[str, object]", json.loads(arguments))
+    if isinstance(style, NotationStyle):
+        return arguments_text(style, values)
     return "".join(_parameter(style, key, value) for key, value in values.items())
 
 

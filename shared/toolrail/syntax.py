@@ -150,7 +150,69 @@ class JsonStyle:
     style: str = "json"
 
 
-ArgumentStyle: TypeAlias = JsonStyle | XmlStyle
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How values of any depth are spelled out, where neither JSON nor one element a value does it.
+
+    Attributes:
+        object: what surrounds the members of an object.
+        array: what surrounds the items of an array.
+        separator: what stands between two members or items.
+        member: what precedes a key, follows it, and follows the value; `{key}` stands for the key.
+        item: what precedes and what follows an item of an array.
+        gap: framing that may follow a member or item; read, never written.
+        bare: characters that a key may not have to be written as it is; None: no key is.
+        quoted: whether any other key is written as a string; else it cannot be written.
+        quotes: what surrounds a string; the first is written, the others are read.
+        escaped: whether strings have JSON's escapes; else they are raw text.
+        guard: what no string can hold, because it ends one.
+        constants: how true, false and null are written.
+        loose: whether a space of the spelling may be left out.
+        typed: whether the text itself tells a string from another value.
+    """
+
+    object: tuple[str, str] = ("{", "}")
+    array: tuple[str, str] = ("[", "]")
+    separator: str = ", "
+    member: tuple[str, str, str] = ("", ": ", "")
+    item: tuple[str, str] = ("", "")
+    gap: str = ""
+    bare: str | None = None
+    quoted: bool = True
+    quotes: tuple[str, ...] = ('"',)
+    escaped: bool = True
+    guard: str = ""
+    constants: tuple[str, str, str] = ("true", "false", "null")
+    loose: bool = True
+    typed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NotationStyle:
+    """Arguments in a notation of the family's own, nested values included.
+
+    Attributes:
+        style: its name, for what a schema becomes in it.
+        arguments: how the arguments themselves are written.
+        values: how what is below them is written.
+        inner: how a value is written that `values` cannot say; None: it can say all.
+        reads: what reads them: literals between delimiters, or elements typed by the schema; a
+            family that reads its own says `block`.
+        strays: where the grammar cannot spell out arguments of any names: what ends such arguments,
+            and what else they may not contain; they are free text then.
+        sorts: whether the template sorts keys, so that a model may write them in that order.
+    """
+
+    style: str
+    arguments: Notation
+    values: Notation
+    inner: Notation | None = None
+    reads: Literal["delimited", "elements", "block"] = "block"
+    strays: tuple[str, ...] = ()
+    sorts: bool = False
+
+
+ArgumentStyle: TypeAlias = JsonStyle | XmlStyle | NotationStyle
 
 
 JSON: Final = JsonStyle()

@@ -28,12 +28,13 @@ from toolrail.structural_tag import (
     tag,
 )
 from toolrail.structural_tag.lengths import text_of_length
+from toolrail.structural_tag.notation import notation_grammar
 from toolrail.structural_tag.patterns import (
     any_name_but,
     begins_as_text,
     without_opening_angle,
 )
-from toolrail.syntax import ArgumentStyle, JsonStyle, XmlStyle
+from toolrail.syntax import ArgumentStyle, JsonStyle, NotationStyle, XmlStyle
 from toolrail.tools import JsonSchema, Tool
 
 MAX_WHITESPACE: Final = 16
@@ -76,6 +77,14 @@ def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Hel
     any_order = options.tool_arguments_any_order
     if isinstance(style, JsonStyle):
         return Held(_json_schema(style.style, root, any_order=any_order))
+    if isinstance(style, NotationStyle):
+        grammar, free = notation_grammar(style, root, any_order=any_order)
+        return Held({"type": "grammar", "grammar": grammar}, free)
+    return _held_elements(style, root, options)
+
+
+def _held_elements(style: XmlStyle, root: Mapping[str, object], options: TagOptions) -> Held:
+    any_order = options.tool_arguments_any_order
     if not style.engine:
         writer = _Writer(style, root)
         return Held(writer.spelled_out(any_order=any_order), writer.free)
