@@ -31,9 +31,10 @@ async def _vllm(settings: WorkerSettings, files: ModelFiles) -> Engine:
     vllm_environment.prepare(cpu=cpu, tracing=bool(settings.otlp_endpoint))
     log.info("loading vLLM", extra={"model": str(files.directory), "cpu": cpu})
     try:
-        module = await anyio.to_thread.run_sync(
-            importlib.import_module, "services.worker.vllm_engine"
-        )
+        with vllm_environment.ending_at_once():
+            module = await anyio.to_thread.run_sync(
+                importlib.import_module, "services.worker.vllm_engine"
+            )
     except ModuleNotFoundError as error:
         raise ConfigError("engine", f"vllm is not installed here ({error.name})") from error
     return module.VllmEngine(settings, files, cpu=cpu)

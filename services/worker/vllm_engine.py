@@ -96,11 +96,12 @@ class VllmEngine:
     async def start(self) -> None:
         """Load the model. For some seconds the event loop stands: vLLM forks from it."""
         try:
-            config = await anyio.to_thread.run_sync(self._config)
-            if self._cpu:
-                vllm_environment.prefer_fork()
-            with vllm_environment.own_child():
-                self._llm = AsyncLLM.from_vllm_config(config)
+            with vllm_environment.ending_at_once():
+                config = await anyio.to_thread.run_sync(self._config)
+                if self._cpu:
+                    vllm_environment.prefer_fork()
+                with vllm_environment.own_child():
+                    self._llm = AsyncLLM.from_vllm_config(config)
         except (ValueError, TypeError) as error:
             raise ConfigError("engine", f"vLLM refuses the settings: {error}") from error
 

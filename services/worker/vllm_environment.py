@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import logging
 import os
 import signal
 import socket
 import stat
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+log: Final = logging.getLogger("toolrail.worker")
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _ALWAYS: Final = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_LOGGING_LEVEL": "ERROR",
 }
 _ON_CPU: Final = {
     # More than one thread spins at barriers on a shared machine, and loses more than it gains.
@@ -43,6 +49,9 @@ def prepare(*, cpu: bool, tracing: bool) -> None:
         os.environ.setdefault(name, value)
     if tracing:
         os.environ.setdefault("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+    # What vLLM and torch say of each other while they load is of no use to whoever runs us.
+    logging.getLogger("vllm").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
 
 
 def prefer_fork() -> None:
@@ -52,6 +61,29 @@ def prefer_fork() -> None:
     import everything again, 23 seconds of CPU.
     """
     os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """While this process loads an engine, a signal to stop ends it on the spot, with status 0.
+
+    Loading cannot be interrupted, takes half a minute, and partly holds up the event loop, so the
+    service's own handlers would come too late. Nothing has been taken yet that could be finished.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.signal(number, _end_at_once) for number in _STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
+def _end_at_once(number: int, _frame: object) -> None:
+    log.info("told to stop while loading", extra={"signal": signal.Signals(number).name})
+    os._exit(0)
 
 
 class _Forks:
