@@ -41,11 +41,24 @@ class PromptPolicy:
         arguments: whether history `arguments` are rendered from an object or from the JSON text.
         call_id: shape of the ids that history shows the model.
         named_choice: template variables that a named tool choice sets, whatever the request says.
+        defaults: template variables, unless the request says otherwise.
+        fixed: template variables, whatever the request says.
+        request_fields: request fields of these models alone; each is a template variable.
+        tool_names: template variables that name offered tools and are shown those tools.
+        reasoning: under which keys history shows reasoning.
+        single_calls: whether the template shows one call a message at most, and the text beside it
+            as reasoning only.
     """
 
     arguments: Literal["object", "text"] = "object"
     call_id: Literal["any", "functions_index", "nine_alphanumeric"] = "any"
     named_choice: tuple[tuple[str, bool], ...] = ()
+    defaults: tuple[tuple[str, bool], ...] = ()
+    fixed: tuple[tuple[str, bool], ...] = ()
+    request_fields: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ("reasoning_content", "reasoning")
+    single_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +169,13 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
     first = syntax.call[0]
     if isinstance(first, Objects):
         block: Callable[[str, Reading], Block] = partial(_objects, first, syntax)
-        resume, header = None, ""
+        resume, header, prefix = None, "", ""
     else:
         shape = CallShape(syntax)
         block = partial(_calls, shape)
         resume = partial(_resume, shape) if syntax.section else None
-        header = shape.opener + shape.prefix if shape.prefix else ""
+        prefix = shape.prefix
+        header = shape.opener + prefix if prefix else ""
     return Grammar(
         openers=opener_markers(syntax),
         block=block,
@@ -173,6 +187,7 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
         separator=syntax.trailing,
         prose_after_opener=syntax.prose_after_opener,
         header=header,
+        prefix=prefix,
     )
 
 

@@ -142,7 +142,7 @@ FAMILY: Final = Family(
     source="https://huggingface.co/openai/gpt-oss-120b/blob/main/chat_template.jinja",
     reasoning=ReasoningMarkers(begin=SPELLING.thought.begin, end=END, after=SPELLING.between),
     markers=tuple(Marker(text, special=True) for text in SPELLING.markers),
-    prompt=PromptPolicy(),
+    prompt=PromptPolicy(reasoning=("thinking",), single_calls=True),
     parser=partial(message_parser, SYNTAX),
     tag=_tag,
     render=_render,

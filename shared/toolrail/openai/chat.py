@@ -7,7 +7,7 @@ the server run on every body, before the model is looked up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 import msgspec
@@ -76,6 +76,7 @@ class ChatRequest:
         stream: whether to stream.
         include_usage: whether a stream ends with the usage.
         template_kwargs: extra variables of the chat template.
+        model_fields: fields that only some models know, as the request says them.
         reasoning_effort: as the request says it, or None.
         add_generation_prompt: whether the prompt opens the assistant's turn.
         continue_final_message: the last message is the beginning of the answer.
@@ -92,6 +93,7 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     template_kwargs: Mapping[str, object]
+    model_fields: Mapping[str, bool] = field(default_factory=dict[str, bool])
     reasoning_effort: str | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -149,6 +151,7 @@ def parse_chat(body: bytes) -> ChatRequest:
         stream=stream,
         include_usage=_include_usage(wire, stream),
         template_kwargs=_template_kwargs(wire.chat_template_kwargs),
+        model_fields=_model_fields(wire),
         reasoning_effort=wire.reasoning_effort,
         add_generation_prompt=add,
         continue_final_message=resume,
@@ -167,6 +170,14 @@ def _refuse_unsupported(wire: ChatBody) -> None:
         raise _unsupported(
             "modalities", "the models served here write text", code="unsupported_value"
         )
+
+
+def _model_fields(wire: ChatBody) -> dict[str, bool]:
+    found = {
+        "preserve_thinking": wire.preserve_thinking,
+        "allow_missing_thinking": wire.allow_missing_thinking,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _refuse_guided_beside_call(wanted: Answer, chosen: Choice) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import string
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Final, assert_never, cast
 
 from toolrail.families.family import PromptPolicy
 from toolrail.openai.canonical import template_tool
@@ -25,6 +25,7 @@ from toolrail.openai.conversation import (
 )
 from toolrail.openai.habits import Habits, Template
 from toolrail.openai.refusals import refusal
+from toolrail.openai.single_calls import one_call_each
 from toolrail.tools import Tool
 
 _ALPHANUMERIC: Final = string.digits + string.ascii_letters
@@ -55,7 +56,7 @@ def render_prompt(
         template_messages(request.messages, habits, policy),
         [template_tool(tool) for tool in tools] or None,
         add_generation_prompt=request.add_generation_prompt,
-        **_variables(request, policy),
+        **_variables(request, policy, tools),
     )
     return _up_to_final_text(request, prompt) if request.continue_final_message else prompt
 
@@ -65,10 +66,14 @@ def template_messages(
 ) -> list[dict[str, object]]:
     """The messages in the shape that chat templates read."""
     ids = _CallIds(policy.call_id)
-    return [_template_message(message, habits, ids) for message in messages]
+    if policy.single_calls:
+        messages = one_call_each(messages)
+    return [_template_message(message, habits, policy, ids) for message in messages]
 
 
-def _template_message(message: Message, habits: Habits, ids: _CallIds) -> dict[str, object]:
+def _template_message(
+    message: Message, habits: Habits, policy: PromptPolicy, ids: _CallIds
+) -> dict[str, object]:
     match message:
         case Instruction(role, content, name):
             shown = role if habits.developer else "system"
@@ -83,19 +88,21 @@ def _template_message(message: Message, habits: Habits, ids: _CallIds) -> dict[s
                 "content": content,
             }
         case AssistantMessage():
-            return _assistant(message, habits, ids)
+            return _assistant(message, habits, policy, ids)
         case _:
             assert_never(message)
 
 
-def _assistant(message: AssistantMessage, habits: Habits, ids: _CallIds) -> dict[str, object]:
+def _assistant(
+    message: AssistantMessage, habits: Habits, policy: PromptPolicy, ids: _CallIds
+) -> dict[str, object]:
     shown: dict[str, object] = {
         "role": "assistant",
         "content": message.content or (habits.no_text if message.calls else ""),
     }
     if message.reasoning is not None:
-        # Two spellings are in use; templates read the one they know.
-        shown["reasoning_content"] = shown["reasoning"] = message.reasoning
+        # Two spellings are in use where the family names none; templates read the one they know.
+        shown.update(dict.fromkeys(policy.reasoning, message.reasoning))
     if message.calls:
         shown["tool_calls"] = [
             {
@@ -152,8 +159,17 @@ def _short_id(call_id: str) -> str:
     return "".join(digits)
 
 
-def _variables(request: ChatRequest, policy: PromptPolicy) -> dict[str, object]:
-    variables = dict(request.template_kwargs)
+def _variables(
+    request: ChatRequest, policy: PromptPolicy, tools: Sequence[Tool]
+) -> dict[str, object]:
+    _refuse_foreign_fields(request, policy)
+    variables: dict[str, object] = {**dict(policy.defaults), **request.model_fields}
+    variables.update(request.template_kwargs)
+    for name in policy.tool_names:
+        if name in variables:
+            variables[name] = _named_tools(request, name, variables[name])
+            if not tools:  # kept out of the prompt, as the others are
+                del variables[name]
     if request.reasoning_effort is not None:
         variables.setdefault("reasoning_effort", request.reasoning_effort)
         if request.reasoning_effort == "none":
@@ -161,7 +177,34 @@ def _variables(request: ChatRequest, policy: PromptPolicy) -> dict[str, object]:
             variables.setdefault("thinking", False)
     if request.choice.mode == "named":
         variables.update(policy.named_choice)
+    variables.update(policy.fixed)
     return variables
+
+
+def _refuse_foreign_fields(request: ChatRequest, policy: PromptPolicy) -> None:
+    for name in request.model_fields:
+        if name not in policy.request_fields:
+            raise refusal(
+                f"Unknown parameter: '{name}'. This model has no such switch.",
+                param=name,
+                code="unknown_parameter",
+            )
+
+
+def _named_tools(request: ChatRequest, variable: str, names: object) -> list[dict[str, object]]:
+    """The offered tools that a template variable names, as the template is shown tools."""
+    param = f"chat_template_kwargs.{variable}"
+    if not isinstance(names, list):
+        raise refusal(f"'{param}' must be an array of names.", param=param, code="invalid_type")
+    offered = {tool.name: tool for tool in request.tools}
+    shown: list[dict[str, object]] = []
+    for index, name in enumerate(cast("list[object]", names)):
+        tool = offered.get(name) if isinstance(name, str) else None
+        if tool is None:
+            where = f"{param}[{index}]"
+            raise refusal(f"'{where}' names no tool of 'tools'.", param=where)
+        shown.append(template_tool(tool))
+    return shown
 
 
 def _up_to_final_text(request: ChatRequest, prompt: str) -> str:

@@ -325,6 +325,12 @@ class ChatBody(Guided, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chat_template_kwargs: Raw = ABSENT
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+
+    # Of some families alone (`PromptPolicy.request_fields`); with any other model they are refused.
+    preserve_thinking: bool | None = None
+    allow_missing_thinking: bool | None = None
+
+    # The specification's.
     nvext: Extensions | None = None
 
     # Refused unless null.
