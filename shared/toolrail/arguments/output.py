@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart, Event, ReasoningDelta, TextDelta
+from toolrail.scan import Buffer
 
 
 class Output:
     """The events of one turn.
 
     `hold` keeps events back until `release` (they happened) or `discard` (they did not).
-    `mute_calls`: calls are read and left out (`tool_choice: none`).
+    `mute_calls`: calls are read and left out (`tool_choice: none`). `buffer`: what calls are read
+    from.
     """
 
-    __slots__ = ("_events", "_held_from", "_index", "_mute", "_open", "complete_calls", "name")
+    __slots__ = (
+        "_buffer",
+        "_events",
+        "_held_from",
+        "_index",
+        "_mute",
+        "_open",
+        "complete_calls",
+        "name",
+        "seen",
+    )
 
-    def __init__(self, *, mute_calls: bool = False) -> None:
+    def __init__(self, *, mute_calls: bool = False, buffer: Buffer | None = None) -> None:
+        self._buffer = buffer
         self._events: list[Event] = []
         self._held_from: tuple[int, int, bool, int] | None = None
         self._index = 0
@@ -24,6 +37,8 @@ class Output:
         """Calls that ended complete so far, muted ones included."""
         self.name = ""
         """Name of the call that started last."""
+        self.seen = 0
+        """Characters of the buffer that were consumed when a call last started or completed."""
 
     @property
     def in_call(self) -> bool:
@@ -44,6 +59,7 @@ class Output:
         """A call starts. The one before it must have ended."""
         self._open = True
         self.name = name
+        self._see()
         if not self._mute:
             self._events.append(CallStart(self._index, name, wire_id))
 
@@ -58,9 +74,15 @@ class Output:
             return
         self._open = False
         self.complete_calls += complete
+        if complete:
+            self._see()
         if not self._mute:
             self._events.append(CallEnd(self._index, complete))
             self._index += 1
+
+    def _see(self) -> None:
+        if self._buffer is not None:
+            self.seen = self._buffer.consumed
 
     @property
     def holding(self) -> bool:

@@ -47,6 +47,8 @@ class Grammar:
             there; BAD with `begun` false says that the text is prose.
         header: an opener with what its header begins with (`<|tool_call_begin|>functions.`), which
             around a guided payload are one marker, or "".
+        prefix: what a header begins with after its opener (`call:`), which before a guided payload
+            may stand without the opener, or "".
     """
 
     openers: tuple[str, ...]
@@ -59,6 +61,7 @@ class Grammar:
     separator: str = ""
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
     header: str = ""
+    prefix: str = ""
     first: Callable[[Reading], Block] | None = None
 
 
@@ -78,7 +81,7 @@ class TurnParser:
         self._tools: Final = ToolTypes(spec.tools)
         self._held: Final = spec.held
         self._buffer: Final = Buffer()
-        self._output: Final = Output(mute_calls=spec.tool_choice == "none")
+        self._output: Final = Output(mute_calls=spec.tool_choice == "none", buffer=self._buffer)
         self._kinds: Final = marker_kinds(grammar, spec)
         self._led: Final = _with_lead(grammar)
         self._markers: Final[dict[Channel, Markers]] = {
@@ -265,7 +268,9 @@ class TurnParser:
         held = output.holding
         output.discard()
         output.end(complete=False)
-        swallowed = marker_set(*self._grammar.openers).search(buffer.kept)
+        kept = buffer.kept
+        since = max(0, output.seen - (buffer.consumed - len(kept)))
+        swallowed = marker_set(*self._grammar.openers).search(kept, since)
         self._prose.context.reset()
         self._state = _State.PROSE
         if self._trials > _MAX_TRIALS or (swallowed is None and not held):
