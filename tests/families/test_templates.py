@@ -29,19 +29,21 @@ TOOLS = (
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["family"])
 def test_rendering_is_the_templates(row: dict) -> None:
     found = family(row["family"])
-    items = [item(event) for event in row["events"]]
+    items = [item(event, compact=row.get("compact", False)) for event in row["events"]]
     assert found.render(items) == row["text"]
     reasoning = found.reasoning_names[0] if found.reasoning_names else None
     spec = ParseSpec(row["family"], reasoning, TOOLS)
     assert list(shown(parse(spec, row["text"]))) == row["events"]
 
 
-def item(event: dict) -> Item:
+def item(event: dict, *, compact: bool) -> Item:
+    """`compact`: the template writes arguments without spaces, which are the model's bytes."""
     match event["kind"]:
         case "reasoning":
             return Reasoning(event["text"])
         case "text":
             return Text(event["text"])
         case _:
-            arguments = json.dumps(event["arguments"], ensure_ascii=False)
+            separators = (",", ":") if compact else None
+            arguments = json.dumps(event["arguments"], ensure_ascii=False, separators=separators)
             return Call(event["name"], arguments, event.get("id"))

@@ -146,7 +146,7 @@ def _render(items: Sequence[Item]) -> str:
 FAMILY: Final = Family(
     name="inkling",
     aliases=(),
-    source="vLLM 0.33.0, vllm/renderers/inkling_encoding.py",
+    source="vLLM 0.32.0, vllm/renderers/inkling_encoding.py",
     reasoning=ReasoningMarkers(begin=THINKING, end=END, after=MODEL),
     markers=tuple(Marker(text, special=True) for text in SPELLING.markers),
     prompt=PromptPolicy(),
