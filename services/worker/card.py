@@ -33,6 +33,7 @@ async def make(
         structural_tag=parse_structural_tag(settings.structural_tag),
         exclude_tools_when_tool_choice_none=settings.exclude_tools_when_tool_choice_none,
         parser_version=settings.dyn_parser_version,
+        argument_validation=settings.argument_validation,
         default_sampling=dict(files.default_sampling),
         created_s=int(time.time()),
     )

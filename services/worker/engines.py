@@ -31,7 +31,7 @@ async def _vllm(settings: WorkerSettings, files: ModelFiles) -> Engine:
     vllm_environment.prepare(cpu=cpu, tracing=bool(settings.otlp_endpoint))
     log.info("loading vLLM", extra={"model": str(files.directory), "cpu": cpu})
     try:
-        with vllm_environment.ending_at_once():
+        with vllm_environment.ending_at_once(), vllm_environment.own_log_records():
             module = await anyio.to_thread.run_sync(
                 importlib.import_module, "services.worker.vllm_engine"
             )

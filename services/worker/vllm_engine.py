@@ -134,7 +134,7 @@ class VllmEngine:
                 async for step in steps:
                     yield step
         except VllmDeadError as error:
-            raise EngineDeadError(str(error)) from error
+            raise EngineDeadError("the process of the vLLM engine is gone") from error
         except (VLLMClientError, ValueError, TypeError) as error:
             raise RefusedError(_reason(error)) from error
         except VLLMError as error:
@@ -173,7 +173,7 @@ class VllmEngine:
         try:
             await self._llm.check_health()
         except VllmDeadError as error:
-            raise EngineDeadError(str(error)) from error
+            raise EngineDeadError("the process of the vLLM engine is gone") from error
 
     async def stop(self) -> None:
         """Kill the engine process."""

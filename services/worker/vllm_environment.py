@@ -22,7 +22,7 @@ _ALWAYS: Final = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "HF_HUB_OFFLINE": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_CONFIGURE_LOGGING": "0",  # its records go where ours go, in our form
 }
 _ON_CPU: Final = {
     # More than one thread spins at barriers on a shared machine, and loses more than it gains.
@@ -52,6 +52,16 @@ def prepare(*, cpu: bool, tracing: bool) -> None:
     # What vLLM and torch say of each other while they load is of no use to whoever runs us.
     logging.getLogger("vllm").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
+
+
+@contextmanager
+def own_log_records() -> Iterator[None]:
+    """An import in this block leaves the form of log records alone; vLLM's adds a field to all."""
+    factory = logging.getLogRecordFactory()
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(factory)
 
 
 def prefer_fork() -> None:
