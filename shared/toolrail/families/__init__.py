@@ -41,6 +41,8 @@ _MODULES: Final = {
     "deepseek_v41": "deepseek_v41",
     "deepseekv4": "deepseek_v4",
     "default": "default",
+    "gemma-4": "gemma4",
+    "gemma4": "gemma4",
     "glm47": "glm47",
     "gpt_oss": "harmony",
     "harmony": "harmony",
@@ -152,7 +154,7 @@ class Dialect:
     def markers(self) -> tuple[Marker, ...]:
         """Every control string, tool and reasoning, that decoding must keep."""
         found = {m.text: m for m in (self.family.markers if self.family else ())}
-        for marker in reasoning_markers(self._reasoning):
+        for marker in self._reasoning.control if self._reasoning else ():
             found.setdefault(marker.text, marker)
         return tuple(found.values())
 
@@ -175,6 +177,8 @@ class Dialect:
         """What the rendered prompt left open, from its end alone."""
         if self.family is not None and self.family.starts_in is not None:
             return self.family.starts_in(prompt)
+        if self._reasoning and self._reasoning.messages:
+            return self._reasoning.messages.starts_in(prompt)
         pair = self._pair
         if pair is None:
             return "none"
@@ -260,15 +264,6 @@ def dialect(
 def stream_parser(spec: ParseSpec) -> StreamParser:
     """A parser for `spec`, by the names in it."""
     return dialect(spec.tool_parser, spec.reasoning_parser).parser(spec)
-
-
-def reasoning_markers(parser: ReasoningParser | None) -> tuple[Marker, ...]:
-    """The control strings of a reasoning parser, where it is a pair of markers."""
-    pair = parser.markers if parser else None
-    if pair is None:
-        return ()
-    texts = (pair.begin, pair.end, *pair.begins, *pair.ends, *pair.strays)
-    return tuple(Marker(text, special=pair.special) for text in texts if text)
 
 
 def replace_start(spec: ParseSpec) -> ParseSpec:

@@ -13,13 +13,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolrail.families.muse_glimmer import EOM, MESSAGE, SPELLING, SYNTAX, routing, variant
+from toolrail.families.muse_glimmer import EOM, MESSAGE, SPELLING, routing, variant
+from toolrail.families.muse_glimmer import SYNTAX as GLIMMER
 from toolrail.syntax import MessageSpelling
+
+SYNTAX: Final = replace(GLIMMER, route=routing(text=("user", "commentary"), nowhere=("developer",)))
 
 FAMILY: Final = variant(
     name="muse_spark",
     aliases=("muse_spark_open",),
     source="published cases of the family (no public template)",
     spelling=replace(SPELLING, remark=MessageSpelling(f" to=commentary{MESSAGE}", (EOM,))),
-    syntax=replace(SYNTAX, route=routing(text=("user", "commentary"), nowhere=("developer",))),
+    syntax=SYNTAX,
 )

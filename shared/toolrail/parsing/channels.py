@@ -138,10 +138,14 @@ class _State(Enum):
 
 
 class MessageParser:
-    """Parses one choice of one request. See `parsing.StreamParser`."""
+    """Parses one choice of one request. See `parsing.StreamParser`.
 
-    def __init__(self, syntax: MessageSyntax, spec: ParseSpec) -> None:
+    `calls` False: no tool parser is configured, so that messages to tools are text as they stand.
+    """
+
+    def __init__(self, syntax: MessageSyntax, spec: ParseSpec, *, calls: bool = True) -> None:
         self._syntax: Final = syntax
+        self._calls: Final = calls
         self._tools: Final = ToolTypes(spec.tools)
         self._held: Final = spec.held
         self._buffer: Final = Buffer()
@@ -156,6 +160,7 @@ class MessageParser:
         self._joint = ""
         self._reasoned = False  # the last output was reasoning
         self._block: Block | None = None
+        self._verbatim = False  # the body is text with its markup
         self._trials = 0
         self._cut = False
 
@@ -273,6 +278,11 @@ class MessageParser:
         self._began = True
         self._context.reset()
         route = self._syntax.route(header.text, header.body)
+        self._verbatim = route.to == "call" and not self._calls
+        if self._verbatim:
+            self._state, self._place = _State.BODY, "text"
+            self._put(header.text + header.body)
+            return
         if route.to == "call":
             reading = Reading(self._output, self._tools, held=self._held)
             self._block = self._syntax.call(route, reading)
@@ -299,8 +309,10 @@ class MessageParser:
         quotation = self._quotation(marker, final)
         if quotation is None:
             return False
-        if quotation:
-            self._put(buffer.take(quotation))
+        if quotation or (self._verbatim and marker not in syntax.starts):
+            self._put(buffer.take(quotation or len(marker)))
+            if not quotation and marker in syntax.ends:
+                self._end_message(marker)
         elif marker in syntax.starts:
             return self._at_start_marker(marker, final)
         elif marker in syntax.ends:
@@ -331,6 +343,7 @@ class MessageParser:
         return None if end is None else max(end - self._buffer.pos, 0)
 
     def _end_message(self, marker: str) -> None:
+        self._verbatim = False
         self._context.reset()
         over = marker in self._syntax.last and self._began
         self._state = _State.OVER if over else _State.START

@@ -11,34 +11,60 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from typing import Final
 
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
+from toolrail.parsing.channels import MessageParser, MessageSyntax
 from toolrail.parsing.turn import Grammar, TurnParser
-from toolrail.reasoning.channels import BEAM, GPT_OSS, MUSE, ChannelParser
 from toolrail.reasoning.prefixed import PrefixedParser
-from toolrail.syntax import ReasoningMarkers
+from toolrail.syntax import Marker, ReasoningMarkers
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningParser:
     """A reasoning parser by name.
 
-    `markers`: for one that is a pair of markers. `machine`: for any other.
+    `markers`: for one that is a pair of markers. `family`: the module of the family whose messages
+    hold the reasoning. `machine`: for any other.
     """
 
     name: str
     markers: ReasoningMarkers | None = None
     machine: Callable[[ParseSpec], StreamParser] | None = None
+    family: str | None = None
     aliases: tuple[str, ...] = ()
 
     def parser(self, spec: ParseSpec) -> StreamParser:
         """A parser of reasoning alone: tool markup is text."""
         if self.machine is not None:
             return self.machine(spec)
+        if self.messages is not None:
+            return MessageParser(self.messages, spec, calls=False)
         grammar = Grammar(openers=(), block=_no_block, reasoning=self.markers)
         return TurnParser(grammar, spec)
+
+    @property
+    def messages(self) -> MessageSyntax | None:
+        """How the messages are written that hold the reasoning, if it is in messages."""
+        if self.family is None:
+            return None
+        # Imported when asked for: the package of the families imports this one.
+        syntax = import_module(f"toolrail.families.{self.family}").SYNTAX
+        assert isinstance(syntax, MessageSyntax)
+        return syntax
+
+    @property
+    def control(self) -> tuple[Marker, ...]:
+        """Its control strings, which decoding must keep."""
+        if self.messages is not None:
+            return tuple(Marker(text, special=True) for text in self.messages.markers)
+        pair = self.markers
+        if pair is None:
+            return ()
+        texts = (pair.begin, pair.end, *pair.begins, *pair.ends, *pair.strays)
+        return tuple(Marker(text, special=pair.special) for text in texts if text)
 
 
 def _no_block(opener: str, reading: Reading) -> Block:
@@ -115,22 +141,11 @@ _PARSERS: Final = (
         ReasoningMarkers("<|channel>", "<channel|>", label="thought\n"),
         aliases=("gemma-4",),
     ),
-    ReasoningParser("gpt_oss", machine=partial(ChannelParser, GPT_OSS)),
-    ReasoningParser("beam", machine=partial(ChannelParser, BEAM)),
-    ReasoningParser("muse_glimmer", machine=partial(ChannelParser, MUSE), aliases=("muse",)),
-    ReasoningParser(
-        "muse_spark", machine=partial(ChannelParser, MUSE), aliases=("muse_spark_open",)
-    ),
-    ReasoningParser(
-        "inkling",
-        ReasoningMarkers(
-            "<|content_thinking|>",
-            "<|end_message|>",
-            ends=("<|content_model_end_sampling|>",),
-            strays=("<|message_model|>", "<|content_text|>"),
-            boundaries=("<|content_invoke_tool_json|>", "<|content_invoke_tool_text|>"),
-        ),
-    ),
+    ReasoningParser("gpt_oss", family="harmony", aliases=("gpt-oss", "harmony", "openai_gptoss")),
+    ReasoningParser("beam", family="beam"),
+    ReasoningParser("muse_glimmer", family="muse_glimmer", aliases=("muse",)),
+    ReasoningParser("muse_spark", family="muse_spark", aliases=("muse_spark_open",)),
+    ReasoningParser("inkling", family="inkling"),
 )
 
 PARSERS: Final = {
