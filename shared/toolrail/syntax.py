@@ -76,7 +76,8 @@ class TypeAttribute:
     """An attribute between key and value that says whether the value is raw text or JSON.
 
     Written `before + (raw | json) + after`. `bad_json`: what a value announced as JSON that is
-    not becomes: the raw text as a string, or a malformed call.
+    not becomes: the raw text as a string, or a malformed call. `kinds`: where the attribute names
+    the JSON type itself, the word for each.
     """
 
     before: str
@@ -84,6 +85,11 @@ class TypeAttribute:
     json: str
     after: str
     bad_json: Literal["text", "malformed"] = "text"
+    kinds: tuple[tuple[str, str], ...] = ()
+
+    def word(self, kind: str) -> str:
+        """What is written for a value of this JSON type."""
+        return self.raw if kind == "string" else dict(self.kinds).get(kind, self.json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,7 @@ class XmlStyle:
         frame: framing that the template writes around a value; one is eaten on each side.
         after: what the canonical text has after each parameter.
         quotes: quotes that may surround the key (in the order tried); the first is written.
+        entities: what characters of a key are written as, in the order of writing.
         attribute: the type attribute on the wire; None: values are typed by the schema.
         prefer: how a text that is both a string constant and a typed value is read.
         follow: what must come (after whitespace) for a `close` to count; empty: any `close` does.
@@ -128,6 +135,7 @@ class XmlStyle:
     frame: str = ""
     after: str = ""
     quotes: str = ""
+    entities: tuple[tuple[str, str], ...] = ()
     attribute: TypeAttribute | None = None
     prefer: Literal["typed", "string"] = "typed"
     json_body: bool = False
@@ -283,6 +291,8 @@ class Syntax:
         prose_after_opener: what follows an opener without a call: `dropped` up to the closer,
             `kept` (only the opener is eaten), or `literal` (the opener is prose too).
         strays: further control strings that are eaten wherever they are not expected.
+        inner: control strings that stand inside calls only: eaten like strays, but where a call
+            broke off they do not end its rest.
         reserved: further strings that free text must not contain under a tag.
         bans: strings that keep calls out under `tool_choice: none`; empty: the openers.
     """
@@ -298,6 +308,7 @@ class Syntax:
     bare: bool = True
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
     strays: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
     bans: tuple[str, ...] = ()
 

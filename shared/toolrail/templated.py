@@ -125,7 +125,7 @@ def templated(  # noqa: PLR0913 - the fields of a record
 ) -> Family:
     """The family that `syntax` describes. `special`: those of its markers that are one token."""
     style = next((p.style for p in syntax.call if isinstance(p, Args)), JSON)
-    calls = CallMarkers(opener_markers(syntax), stray_markers(syntax))
+    calls = CallMarkers(opener_markers(syntax), (*stray_markers(syntax), *syntax.inner))
     spoken = (reasoning.begin, reasoning.end) if reasoning else ()
     return Family(
         name=name,
@@ -181,6 +181,7 @@ def grammar(syntax: Syntax, reasoning: ReasoningMarkers | None) -> Grammar:
         block=block,
         reasoning=reasoning,
         strays=stray_markers(syntax),
+        inner=syntax.inner,
         resume=resume,
         lead=syntax.lead,
         lead_in_part=syntax.lead_in_part,

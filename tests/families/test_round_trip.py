@@ -16,7 +16,7 @@ from toolrail.families import Dialect, dialect, family
 from toolrail.grammar import accepts
 from toolrail.parsing import ParseSpec
 from toolrail.structural_tag import TagOptions
-from toolrail.syntax import XmlStyle
+from toolrail.syntax import NotationStyle, XmlStyle
 from toolrail.tools import Tool, ToolPolicy
 
 TOOL = Tool(
@@ -53,10 +53,12 @@ def values(name: str) -> st.SearchStrategy[str]:
         st.sampled_from([*planted, '"', "\\", "\n", "{", "}", "]", "é", "東", "a", "  ", "null"]),
         max_size=8,
     ).map("".join)
-    if not isinstance(style, XmlStyle):
-        return text
-    # The value's own closer cannot be told from data when structure follows it.
-    return text.filter(lambda value: style.close not in value)
+    if isinstance(style, XmlStyle):
+        # The value's own closer cannot be told from data when structure follows it.
+        return text.filter(lambda value: style.close not in value)
+    if isinstance(style, NotationStyle) and style.values.guard:
+        return text.filter(lambda value: style.values.guard not in value)
+    return text
 
 
 def calls(name: str) -> st.SearchStrategy[Call]:

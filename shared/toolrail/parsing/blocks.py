@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Literal, Protocol
 
+from toolrail.arguments.delimited import DelimitedArguments
 from toolrail.arguments.json_calls import CallObjects
 from toolrail.arguments.json_value import JsonValue, Read
 from toolrail.arguments.output import Output
@@ -26,6 +27,7 @@ from toolrail.syntax import (
     JsonStyle,
     Lit,
     Name,
+    NotationStyle,
     Objects,
     Part,
     Syntax,
@@ -204,7 +206,7 @@ class CallBlock:
         self._header: list[str] = []
         self._name = ""
         self._id: str | None = None
-        self._args: JsonValue | XmlArguments | None = None
+        self._args: JsonValue | XmlArguments | DelimitedArguments | None = None
         self._calls = int(where == "resumed")
         self._begun = where == "resumed"
 
@@ -284,28 +286,37 @@ class CallBlock:
         return None
 
     def _read_arguments(self, buffer: Buffer, final: bool) -> Read | None:
-        style = self._shape.style
-        if self._args is None and isinstance(style, XmlStyle):
-            if style.json_body:
-                buffer.skip_space()
-                if not len(buffer):
-                    return Read.MORE
-            if not style.json_body or buffer.peek() != "{":
-                types, held = self._tools.of(self._name), self._held
-                self._args = XmlArguments(style, types, self._output, held=held)
-        if isinstance(self._args, XmlArguments):
-            status = self._args.read(buffer, final=final)
-            if status is Read.DONE:
-                self._args.close()
-        else:
+        if self._args is None and not self._begin_arguments(buffer):
+            return Read.MORE
+        if self._args is None or isinstance(self._args, JsonValue):
             status = self._read_json(buffer, final)
+        else:
+            status = self._args.read(buffer, final=final)
         if status is not Read.DONE:
             return status
+        if isinstance(self._args, XmlArguments):
+            self._args.close()
         self._calls += 1
         if not self._shape.syntax.closer_required:
             self._output.end()
         self._at = _At.CLOSE
         return None
+
+    def _begin_arguments(self, buffer: Buffer) -> bool:
+        """Choose the reader by the style (none yet: JSON); False when more text decides."""
+        shape, style = self._shape, self._shape.style
+        if isinstance(style, NotationStyle):
+            self._args = DelimitedArguments(style, self._output, (shape.opener, *shape.close))
+        if not isinstance(style, XmlStyle):
+            return True
+        if style.json_body:
+            buffer.skip_space()
+            if not len(buffer):
+                return False
+        if not style.json_body or buffer.peek() != "{":
+            types, held = self._tools.of(self._name), self._held
+            self._args = XmlArguments(style, types, self._output, held=held)
+        return True
 
     def _read_json(self, buffer: Buffer, final: bool) -> Read:
         if self._args is None:
@@ -344,7 +355,7 @@ def closers(syntax: Syntax) -> tuple[str, ...]:
 
 def _structure(style: ArgumentStyle, close: tuple[str, ...]) -> tuple[str, ...]:
     """What may come next after a header that is one."""
-    if isinstance(style, JsonStyle):
+    if isinstance(style, (JsonStyle, NotationStyle)):
         return ("{",)
     return (style.open, *close[:1], *(("{",) if style.json_body else ()))
 

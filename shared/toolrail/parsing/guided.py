@@ -48,7 +48,7 @@ class GuidedParser:
         if grammar.header:
             self._kinds[grammar.header] = "open"
         self._markers: Final[dict[Channel, Markers]] = {
-            "text": marker_set(*self._kinds, *_STARTS),
+            "text": marker_set(*self._kinds, *_STARTS, grammar.prefix),
             "reasoning": marker_set(*self._kinds),
         }
         self._after_payload: Final = marker_set(*self._kinds)
@@ -116,7 +116,8 @@ class GuidedParser:
             if quotation != "none":
                 return quotation == "taken"
         if kind is None:
-            return self._at_start(0, final)
+            at_prefix = marker == self._grammar.prefix
+            return self._at_prefix(marker, final) if at_prefix else self._at_start(0, final)
         if kind == "open":
             return self._at_opener(marker, final)
         self._eat(marker)
@@ -126,6 +127,22 @@ class GuidedParser:
     def _eat(self, marker: str) -> None:
         self._buffer.take(len(marker))
         self._written_at_marker = self._prose.written
+
+    def _at_prefix(self, prefix: str, final: bool) -> bool:
+        """What a header begins with: markup if only a payload or a marker follows, else prose."""
+        follows = self._begins_payload(len(prefix), final)
+        if follows is False:
+            rest = self._buffer.window[self._buffer.pos + len(prefix) :].lstrip()
+            follows = rest.startswith(tuple(self._kinds))
+            if not follows and not final and any(m.startswith(rest) for m in self._kinds):
+                return False
+        if follows is None:
+            return False
+        if follows and self._prose.blank:
+            self._eat(prefix)
+        else:
+            self._prose.put(self._buffer.take(len(prefix)))
+        return True
 
     def _at_start(self, offset: int, final: bool) -> bool:
         """A brace or bracket in visible text: the payload, if calls can begin like this."""

@@ -23,7 +23,7 @@ from toolrail.parsing.quotes import closing
 from toolrail.scan import Buffer, Markers, marker_set
 from toolrail.syntax import ReasoningMarkers
 
-MarkerKind: TypeAlias = Literal["open", "begin", "end", "stray", "boundary"]
+MarkerKind: TypeAlias = Literal["open", "begin", "end", "stray", "inner", "boundary"]
 
 _MAX_TRIALS: Final = 16
 """Blocks of a turn that may be read twice (quoted ones, ones that broke off): bounds the work."""
@@ -37,6 +37,7 @@ class Grammar:
         reasoning: markers of the configured reasoning parser, or None.
         openers: markers that begin tool markup.
         strays: control strings that are eaten where they are not expected (closers).
+        inner: control strings of calls that are eaten as well, but end no broken call.
         block: the reader for an opener. `careful`: only what is certainly a call may begin.
         resume: the reader that goes on after the closer at which a broken call ended, or None.
         lead: framing eaten before an opener: all of it or nothing, or any end of it if
@@ -55,6 +56,7 @@ class Grammar:
     block: Callable[[str, Reading], Block]
     reasoning: ReasoningMarkers | None = None
     strays: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
     resume: Callable[[str, Reading], Block | None] | None = None
     lead: str = ""
     lead_in_part: bool = False
@@ -151,7 +153,7 @@ class TurnParser:
             return self._open(marker, bare)
         if kind == "open":
             kind = "boundary"
-        strict = kind != "stray"
+        strict = kind not in ("stray", "inner")
         quote = None if self._held else prose.context.open_quote(strict=strict)
         if quote is not None:
             quotation = prose.quotation(marker, quote, strict=strict, final=final)
@@ -320,6 +322,9 @@ class TurnParser:
         _, marker = buffer.until(self._markers["reasoning"], final=final)
         if marker is None:
             return False
+        if self._kinds.get(marker) == "inner":
+            buffer.take(len(marker))
+            return True
         self._state = _State.PROSE
         if self._kinds.get(marker) != "stray":
             return True
@@ -352,7 +357,8 @@ def switch_channel(prose: Prose, kind: MarkerKind, reasoning: ReasoningMarkers |
 
 def marker_kinds(grammar: Grammar, spec: ParseSpec) -> dict[str, MarkerKind]:
     """What each marker that may stand in prose is."""
-    kinds: dict[str, MarkerKind] = dict.fromkeys(grammar.strays, "stray")
+    kinds: dict[str, MarkerKind] = dict.fromkeys(grammar.inner, "inner")
+    kinds.update(dict.fromkeys(grammar.strays, "stray"))
     kinds.update(dict.fromkeys(grammar.openers, "open"))
     reasoning = grammar.reasoning
     if reasoning is not None:

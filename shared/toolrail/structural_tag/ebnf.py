@@ -15,7 +15,7 @@ from toolrail.syntax import Notation
 EMPTY: Final = '""'
 DIGITS: Final = "[0-9]"
 INTEGER: Final = '("0" | "-"? [1-9] [0-9]*)'
-NUMBER: Final = '"-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\\x2d]? [0-9]+)?'
+NUMBER: Final = '"-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\\u002d]? [0-9]+)?'
 ESCAPED: Final = of('"\\') | charset([(0, 0x1F)])
 """What may not stand as it is in a string with JSON's escapes."""
 _SHORT: Final = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
@@ -31,13 +31,13 @@ def literal(text: str) -> str:
 def _character(character: str) -> str:
     if character in '"\\':
         return "\\" + character
-    return f"\\x{ord(character):02x}" if character < " " or character == "\x7f" else character
+    return _code(ord(character)) if character < " " or character == "\x7f" else character
 
 
 def loose(text: str) -> str:
     """`text`, each space of which may be left out."""
     parts = [literal(part) for part in text.split(" ")]
-    return ' " "? '.join(parts)
+    return joined(parts[0], *(part for after in parts[1:] for part in ('" "?', after)))
 
 
 def character_class(chars: CharSet) -> str:
@@ -50,9 +50,15 @@ def character_class(chars: CharSet) -> str:
 
 
 def _code(code: int) -> str:
-    if code < 0x80:
-        return chr(code) if chr(code).isalnum() else f"\\x{code:02x}"
+    # Not `\\x2e`: the engine takes the digits that follow for more of it.
+    if code < 0x80 and chr(code).isalnum():
+        return chr(code)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def joined(*parts: str) -> str:
+    """One after the other; what is empty is left out."""
+    return " ".join(part for part in parts if part not in ("", EMPTY)) or EMPTY
 
 
 def either(options: Sequence[str]) -> str:
@@ -108,7 +114,7 @@ def expression(node: Node, *, escaped: bool) -> str:  # noqa: PLR0911 - one for 
         case Edge():
             return EMPTY
         case Seq(parts):
-            return " ".join(expression(part, escaped=escaped) for part in parts) or EMPTY
+            return joined(*(expression(part, escaped=escaped) for part in parts))
         case Alt(options):
             return either([expression(option, escaped=escaped) for option in options])
         case Repeat(_, _, 0):

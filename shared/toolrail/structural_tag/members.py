@@ -33,8 +33,19 @@ class Members:
 def member(notation: Notation, key: str, value: str) -> str:
     """A member whose key is written as `key`; `value` is an expression."""
     before, between, after = notation.member
-    head = ebnf.literal(before + key) + " " + _framing(notation, between)
-    return f"{head} {value} {ebnf.literal(after.replace('{key}', key))} {_gap(notation)}"
+    return ebnf.joined(
+        ebnf.literal(before + key),
+        _framing(notation, between),
+        value,
+        ebnf.literal(after.replace("{key}", key)),
+        gap(notation),
+    )
+
+
+def item(notation: Notation, value: str) -> str:
+    """An item of an array; `value` is an expression."""
+    before, after = map(ebnf.literal, notation.item)
+    return ebnf.joined(before, value, after, gap(notation))
 
 
 def further_member(notation: Notation, key: str, value: str) -> str | None:
@@ -43,7 +54,7 @@ def further_member(notation: Notation, key: str, value: str) -> str | None:
     if "{key}" in after:
         return None
     written = key if notation.bare is not None else f"{_QUOTE} {key} {_QUOTE}"
-    return f"{ebnf.literal(before)} {written} {_framing(notation, between)} {value}"
+    return ebnf.joined(ebnf.literal(before), written, _framing(notation, between), value)
 
 
 _QUOTE: Final = ebnf.literal('"')
@@ -53,15 +64,16 @@ def chain(rule: NewRule, notation: Notation, members: Members, order: Sequence[s
     """The members in an order, those that are not required optional. O(members) rules."""
     between = _separator(notation)
     further = members.further
-    tail = rule(f"({between} {further})*" if further else ebnf.EMPTY)
-    head = rule(f"({further} {tail})?" if further else ebnf.EMPTY)
+    head = tail = ebnf.EMPTY
+    if further:
+        tail = rule(ebnf.repeated(ebnf.joined(between, further), 0, None))
+        head = rule(ebnf.repeated(ebnf.joined(further, tail), 0, 1))
     for name in reversed(order):
         one = members.named[name]
-        led = f"{between} {one} {tail}"
-        if name in members.required:
-            head, tail = rule(f"{one} {tail}"), rule(led)
-        else:
-            head, tail = rule(f"{one} {tail} | {head}"), rule(f"{led} | {tail}")
+        alone, led = ebnf.joined(one, tail), ebnf.joined(between, one, tail)
+        if name not in members.required:
+            alone, led = f"{alone} | {head}", f"{led} | {tail}"
+        head, tail = rule(alone), rule(led)
     return head
 
 
@@ -87,20 +99,20 @@ def counted(  # noqa: PLR0913, PLR0917 - what an array is made of
         if further is None or high == 0:
             return ebnf.EMPTY
         one = rule(further)
-        more = ebnf.repeated(
-            f"{between} {one}", max(0, low - 1), None if high is None else high - 1
-        )
-        return f"{one} {more}" if low else f"({one} {more})?"
+        most = None if high is None else high - 1
+        more = ebnf.repeated(ebnf.joined(between, one), max(0, low - 1), most)
+        return ebnf.joined(one, more) if low else f"({ebnf.joined(one, more)})?"
     rest = None if high is None else high - len(items)
     tail = rule(
-        ebnf.repeated(f"{between} {further}", max(0, low - len(items)), rest)
+        ebnf.repeated(ebnf.joined(between, further), max(0, low - len(items)), rest)
         if further and rest != 0
         else ebnf.EMPTY
     )
     for at in range(len(items) - 1, 0, -1):
-        following = f"{between} {items[at]} {tail}"
+        following = ebnf.joined(between, items[at], tail)
         tail = rule(following if at < low else f"({following})?")
-    return f"{items[0]} {tail}" if low else f"({items[0]} {tail})?"
+    alone = ebnf.joined(items[0], tail)
+    return alone if low else f"({alone})?"
 
 
 def _separator(notation: Notation) -> str:
@@ -111,7 +123,8 @@ def _framing(notation: Notation, text: str) -> str:
     return ebnf.loose(text) if notation.loose else ebnf.literal(text)
 
 
-def _gap(notation: Notation) -> str:
+def gap(notation: Notation) -> str:
+    """Framing that may follow a member or an item."""
     return f"{ebnf.literal(notation.gap)}?" if notation.gap else ""
 
 

@@ -26,6 +26,7 @@ from toolrail.structural_tag.members import (
     chain,
     counted,
     further_member,
+    item,
     matching_key,
     member,
     other_key,
@@ -283,22 +284,21 @@ class _Writer:
 
     def _array(self, node: Schema, place: _Place) -> str:
         notation = notation_at(self._style, place.level)
-        before, after = map(ebnf.literal, notation.item)
         low, high = counts(node, "minItems", "maxItems")
         prefix = as_list(node.get("prefixItems"))
         rest = node.get("items")
         if high is not None:
             prefix = prefix[:high]
         items = [
-            f"{before} {self._schema(item, place.inside('prefixItems', str(at)))} {after}"
-            for at, item in enumerate(prefix)
+            item(notation, self._schema(schema, place.inside("prefixItems", str(at))))
+            for at, schema in enumerate(prefix)
         ]
         further = None
         if rest is not False and (high is None or high > len(items)):
-            further = f"{before} {self._schema(rest, place.inside('items'))} {after}"
+            further = item(notation, self._schema(rest, place.inside("items")))
         body = counted(self.rule, notation, items, further, low, high)
         opening, closing = map(ebnf.literal, notation.array)
-        return f"{opening} {body} {closing}"
+        return ebnf.joined(opening, body, closing)
 
     # --- objects ---
 
@@ -326,7 +326,7 @@ class _Writer:
                 orders.append(sorted(members.named, key=str.lower))
             chains = [chain(self.rule, notation, members, order) for order in orders]
             body = ebnf.either(list(dict.fromkeys(chains)))
-        return f"{opening} {body} {closing}"
+        return ebnf.joined(opening, body, closing)
 
     def _members(self, node: Schema, place: _Place) -> Members | None:
         """The members of an object; None where none is declared and no other can be written."""
@@ -406,4 +406,4 @@ def _kinds(node: Schema) -> set[str]:
 
 
 def _quoted(quote: str, body: str) -> str:
-    return f"{ebnf.literal(quote)} {body} {ebnf.literal(quote)}" if quote else body
+    return ebnf.joined(ebnf.literal(quote), body, ebnf.literal(quote))
