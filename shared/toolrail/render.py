@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from toolrail.arguments.notation import arguments_text
-from toolrail.arguments.types import json_string
-from toolrail.arguments.writing import parameter_text
+from toolrail.arguments.types import json_string, value_kind
+from toolrail.arguments.writing import parameter_opening, parameter_text
 from toolrail.events import Call, Item, Reasoning, Text
 from toolrail.syntax import (
     Args,
@@ -139,13 +139,5 @@ def _arguments(style: ArgumentStyle, arguments: str) -> str:
 
 
 def _parameter(style: XmlStyle, key: str, value: object) -> str:
-    quote = style.quotes[:1]
-    kind = ""
-    if style.attribute is not None:
-        wire = style.attribute.raw if isinstance(value, str) else style.attribute.json
-        kind = style.attribute.before + wire + style.attribute.after
-    text = parameter_text(style, value)
-    return (
-        f"{style.open}{quote}{key}{quote}{kind}{style.key_end}{style.value_open}"
-        f"{text}{style.close}{style.after}"
-    )
+    opening = parameter_opening(style, key, value_kind(value))
+    return f"{opening}{parameter_text(style, value)}{style.close}{style.after}"

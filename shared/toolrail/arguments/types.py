@@ -87,10 +87,11 @@ def _intersection(left: Types, right: Types) -> Types:
 def _constants(values: Iterable[object]) -> Types:
     found = list(values)
     strings = frozenset(v for v in found if isinstance(v, str))
-    return Types(frozenset(_kind(v) for v in found), strings, closed=True)
+    return Types(frozenset(value_kind(v) for v in found), strings, closed=True)
 
 
-def _kind(value: object) -> str:
+def value_kind(value: object) -> str:
+    """The JSON type of a value as `json.loads` makes them; `integer` where it is one."""
     if isinstance(value, float):
         return "integer" if value.is_integer() else "number"
     return _PYTHON_KINDS.get(type(value), "object")

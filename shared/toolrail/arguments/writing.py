@@ -8,6 +8,17 @@ from toolrail.arguments.types import is_json, json_string
 from toolrail.syntax import XmlStyle
 
 
+def parameter_opening(style: XmlStyle, key: str, kind: str) -> str:
+    """A parameter's opening tags, framing aside, for a value of this JSON type."""
+    for character, entity in style.entities:
+        key = key.replace(character, entity)
+    quote = style.quotes[:1]
+    told = ""
+    if style.attribute is not None:
+        told = style.attribute.before + style.attribute.word(kind) + style.attribute.after
+    return f"{style.open}{quote}{key}{quote}{told}{style.key_end}{style.value_open}"
+
+
 def parameter_text(style: XmlStyle, value: object) -> str:
     """What stands between a parameter's opening tag and its closer, framing included."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

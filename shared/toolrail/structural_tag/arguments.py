@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolrail.arguments.types import as_list, as_mapping, is_mapping
-from toolrail.arguments.writing import parameter_text
+from toolrail.arguments.types import as_list, as_mapping, is_mapping, value_kind
+from toolrail.arguments.writing import parameter_opening, parameter_text
 from toolrail.structural_tag import (
     TagFormat,
     TagOptions,
@@ -85,10 +85,10 @@ def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Hel
 
 def _held_elements(style: XmlStyle, root: Mapping[str, object], options: TagOptions) -> Held:
     any_order = options.tool_arguments_any_order
-    if not style.engine:
-        writer = _Writer(style, root)
-        return Held(writer.spelled_out(any_order=any_order), writer.free)
     stop = style.reserved if options.exclude_special_tokens is not False else ""
+    if not style.engine or _kinds(style):
+        writer = _Writer(style, root, stop)
+        return Held(writer.spelled_out(any_order=any_order), writer.free)
     excludes = [stop] if stop else []
     unsafe = [name for name in _properties(root) if _UNSAFE_NAME.search(name)]
     if unsafe:
@@ -168,6 +168,9 @@ class _Writer:
             return self._style.engine and value is not False
         schema = value
         keys = schema.keys() - _ANNOTATIONS
+        # Where the wire tells types, the engine lets any type be said of a union.
+        if "format" in keys or _kinds(self._style):
+            return keys == {"type", "format"} and schema["format"] in _FORMATS
         if "$ref" in keys or depth > _MAX_DEPTH:
             target = self._target(schema)
             return depth <= _MAX_DEPTH and target is not None and self.is_native(target, depth + 1)
@@ -177,8 +180,6 @@ class _Writer:
         constants = [schema["const"]] if "const" in keys else as_list(schema.get("enum"))
         if constants:
             return keys <= {"type", "const", "enum"} and all(map(_is_tame, constants))
-        if "format" in keys:
-            return keys == {"type", "format"} and schema["format"] in _FORMATS
         return self._is_native_type(schema, keys, depth)
 
     def _is_native_type(self, schema: Mapping[str, object], keys: set[str], depth: int) -> bool:
@@ -217,18 +218,19 @@ class _Writer:
         for key in self._root.keys() - _ROOT - _ANNOTATIONS:
             self.free.append(f"{key}: not held beside parameters that are spelled out")
         elements = [self._ordered(name) for name in names]
-        if any_order:
-            elements = [self._parameter(name, _properties(self._root)[name]) for name in names]
-            elements = [_star(either(elements))] if elements else []
+        if any_order and names:
+            elements = [_star(either([self._followed(name) for name in names]))]
         if not _is_plain(self._root):
             elements.append(self._others(names))
         return sequence(elements) if elements else const("")
 
     def _ordered(self, name: str) -> TagFormat:
-        one = self._parameter(name, _properties(self._root)[name])
-        if self._style.after:
-            one = sequence([one, optional(const(self._style.after))])
+        one = self._followed(name)
         return one if name in self._required else optional(one)
+
+    def _followed(self, name: str) -> TagFormat:
+        one = self._parameter(name, _properties(self._root)[name])
+        return sequence([one, optional(const(self._style.after))]) if self._style.after else one
 
     def _others(self, names: Sequence[str]) -> TagFormat:
         """Any number of parameters that the schema does not name."""
@@ -236,15 +238,19 @@ class _Writer:
             self.free.append("additionalProperties: held to no schema in this format")
         if self._root.get("additionalProperties") is False:
             return const("")
-        style, quote = self._style, self._style.quotes[:1]
-        parts = [
-            const(style.open + quote),
-            regex(any_name_but(names)),
-            const(quote + style.key_end + style.value_open),
-            any_text(self._guard),
-            const(style.close),
-        ]
-        return _star(sequence([*parts, *([optional(const(style.after))] if style.after else [])]))
+        style = self._style
+        after = [optional(const(style.after))] if style.after else []
+        ways = [self._other(names, "string", any_text(self._guard))]
+        for kind, _ in _kinds(style):
+            held = self._json({"type": kind})
+            ways.append(self._other(names, kind, held))
+        return _star(sequence([either(ways), *after]))
+
+    def _other(self, names: Sequence[str], kind: str, content: TagFormat) -> TagFormat:
+        """A parameter that the schema does not name, with a value of a JSON type."""
+        opening, ending = parameter_opening(self._style, "\0", kind).split("\0")
+        name = regex(any_name_but(names))
+        return sequence([const(opening), name, const(ending), content, const(self._style.close)])
 
     def _parameter(self, name: str, value: object) -> TagFormat:
         if self.is_native(value):
@@ -289,8 +295,8 @@ class _Writer:
             return None
         texts = [self._string(name, schema)] if "string" in kinds else []
         others = [k for k in kinds if k != "string"]
-        typed = [self._typed(name, {**schema, "type": others})] if others else []
-        return texts + typed
+        groups = [[kind] for kind in others] if _kinds(self._style) else [others]
+        return texts + [self._typed(name, {**schema, "type": group}) for group in groups if group]
 
     def _has_odd_references(self, schema: object) -> bool:
         """Whether a reference in a nested value points outside the definitions."""
@@ -304,7 +310,7 @@ class _Writer:
         return not any(end in parameter_text(self._style, constant) for end in self._ends)
 
     def _constant(self, name: str, constant: object) -> TagFormat:
-        opening = self._opening(name, raw=isinstance(constant, str), framed=False)
+        opening = self._opening(name, value_kind(constant), framed=False)
         return const(opening + parameter_text(self._style, constant) + self._style.close)
 
     def _string(self, name: str, schema: Mapping[str, object]) -> TagFormat:
@@ -336,7 +342,7 @@ class _Writer:
         """A string of a format, whose JSON spelling holds nothing that needs an escape."""
         found = _json_schema("json", {"type": "string", "format": format_}, any_order=False)
         if self._style.values == "json_or_text":
-            return sequence([const(self._opening(name, raw=True)), found, const(self._closing())])
+            return sequence([const(self._opening(name, "string")), found, const(self._closing())])
         self.free.append(f"properties/{name}/format: not held in this format")
         return self._text(name, any_text(self._guard))
 
@@ -364,25 +370,25 @@ class _Writer:
             **as_mapping(self.guarded(kept, f"properties/{name}")),
             **as_mapping(self.guarded(self._definitions(), "")),
         }
-        value = _json_schema("json", held, any_order=False, excludes=self._guard)
-        return sequence([const(self._opening(name, raw=False)), value, const(self._closing())])
+        kind = str((as_list(kept.get("type")) or ["object"])[0])
+        opening = self._opening(name, kind)
+        return sequence([const(opening), self._json(held), const(self._closing())])
+
+    def _json(self, schema: Mapping[str, object]) -> TagFormat:
+        return _json_schema("json", schema, any_order=False, excludes=self._guard)
 
     def _text(self, name: str, content: TagFormat, *, framed: bool = False) -> TagFormat:
         """`framed`: the frame is written where it is optional: the text may look like one."""
         if framed and not self._style.framed:
             frame = self._style.frame
-            return tag(self._opening(name, raw=True) + frame, content, frame + self._style.close)
-        return tag(self._opening(name, raw=True), content, self._closing())
+            opening = self._opening(name, "string") + frame
+            return tag(opening, content, frame + self._style.close)
+        return tag(self._opening(name, "string"), content, self._closing())
 
-    def _opening(self, name: str, *, raw: bool, framed: bool = True) -> str:
+    def _opening(self, name: str, kind: str, *, framed: bool = True) -> str:
         style = self._style
-        quote = style.quotes[:1]
-        kind = ""
-        if style.attribute is not None:
-            wire = style.attribute.raw if raw else style.attribute.json
-            kind = style.attribute.before + wire + style.attribute.after
-        key = f"{style.open}{quote}{name}{quote}{kind}{style.key_end}"
-        return key + style.value_open + (style.frame if framed and style.framed else "")
+        frame = style.frame if framed and style.framed else ""
+        return parameter_opening(style, name, kind) + frame
 
     def _closing(self) -> str:
         return (self._style.frame if self._style.framed else "") + self._style.close
@@ -410,6 +416,11 @@ class _Writer:
             else:
                 kept[key] = self.guarded(value, where)
         return kept
+
+
+def _kinds(style: XmlStyle) -> tuple[tuple[str, str], ...]:
+    """The words for JSON types, where the wire tells them."""
+    return style.attribute.kinds if style.attribute else ()
 
 
 def _loosens_guard(key: str, value: object) -> bool:
