@@ -13,16 +13,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from toolrail.families.muse_glimmer import EOM, MESSAGE, SPELLING, routing, variant
-from toolrail.families.muse_glimmer import SYNTAX as GLIMMER
+from toolrail.families.muse_glimmer import EOM, MESSAGE, routing, variant
+from toolrail.families.muse_glimmer import SPELLING as GLIMMER_SPELLING
+from toolrail.families.muse_glimmer import SYNTAX as GLIMMER_SYNTAX
 from toolrail.syntax import MessageSpelling
 
-SYNTAX: Final = replace(GLIMMER, route=routing(text=("user", "commentary"), nowhere=("developer",)))
+SPELLING: Final = replace(
+    GLIMMER_SPELLING, remark=MessageSpelling(f" to=commentary{MESSAGE}", (EOM,))
+)
+SYNTAX: Final = replace(
+    GLIMMER_SYNTAX, route=routing(text=("user", "commentary"), nowhere=("developer",))
+)
 
 FAMILY: Final = variant(
     name="muse_spark",
     aliases=("muse_spark_open",),
     source="published cases of the family (no public template)",
-    spelling=replace(SPELLING, remark=MessageSpelling(f" to=commentary{MESSAGE}", (EOM,))),
+    spelling=SPELLING,
     syntax=SYNTAX,
 )
