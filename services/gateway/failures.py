@@ -19,6 +19,7 @@ _STATUS: Final[Mapping[FailureCode, int]] = {
     "unavailable": 503,
     "overloaded": 429,
     "deadline": 504,
+    "model_output": 502,
     "engine": 500,
     "lost": 502,
     "cancelled": 499,

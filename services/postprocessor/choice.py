@@ -8,15 +8,23 @@ that neighbouring deltas of one kind leave joined.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from services.postprocessor.checking import Check, Checker, Kept
 from services.postprocessor.joining import joined
 from services.postprocessor.leaks import LeakWatch
 from services.postprocessor.logprobs import visible
 from services.postprocessor.stop import StopMatcher, StopStrings
-from toolrail.events import CallEnd, CallStart, Event, ReasoningDelta, TextDelta
+from toolrail.events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+)
 from toolrail.messages import (
     ChoiceEnd,
     FinishReason,
@@ -43,6 +51,8 @@ class Plan:
         tools: names of the offered tools.
         must_call: the tool choice asks for a call.
         reasons: whether the model may reason, so that ids must be looked at one by one.
+        checkers: what checks the arguments of the tools of which the grammar does not hold all.
+        answer: what checks the answer, likewise.
     """
 
     tokenizer: Tokenizer
@@ -54,6 +64,8 @@ class Plan:
     tools: frozenset[str] = frozenset()
     must_call: bool = False
     reasons: bool = False
+    checkers: Mapping[str, Checker] = field(default_factory=dict[str, Checker])
+    answer: Checker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,7 @@ class Step:
     Attributes:
         end: set when the choice is over.
         engine_runs_on: the choice ended here, not in the engine, whose run is to be cancelled.
+        checks: of what is complete now.
     """
 
     events: list[Event] = field(default_factory=list[Event])
@@ -79,6 +92,7 @@ class Step:
     engine_runs_on: bool = False
     calls: tuple[FinishedCall, ...] = ()
     markers_in_text: int = 0
+    checks: list[Check] = field(default_factory=list[Check])
 
 
 class Choice:
@@ -99,6 +113,8 @@ class Choice:
         self._stop = StopMatcher(plan.stop) if plan.stop else None
         self._leaks = LeakWatch(plan.markers)
         self._names: dict[int, str] = {}
+        self._arguments: dict[int, Kept] = {}
+        self._answer = Kept(plan.answer) if plan.answer is not None else None
         self._complete_calls = 0
         self._unattributed = 0
         output = plan.output
@@ -147,6 +163,8 @@ class Choice:
         self._flush_stop(step)
         if self._plan.must_call and finish == "stop" and not self._complete_calls:
             step.calls = (*step.calls, FinishedCall("", "missing"))
+        if self._answer is not None and finish == "stop" and not self._complete_calls:
+            step.checks.append(self._answer.check())
         step.end = ChoiceEnd(finish, stop_token_id)
 
     def _pass(self, events: Sequence[Event], step: Step) -> bool:
@@ -161,11 +179,22 @@ class Choice:
                 if self._enough_calls():
                     step.end = ChoiceEnd("stop")
                     return True
-                self._names[event.index] = event.name
+                self._begin(event)
             elif isinstance(event, CallEnd):
-                step.calls = (*step.calls, self._finished(event))
+                step.calls = (*step.calls, self._finished(event, step))
+            elif self._arguments and isinstance(event, ArgumentsDelta):
+                self._keep(event)
             step.events.append(event)
         return False
+
+    def _begin(self, start: CallStart) -> None:
+        self._names[start.index] = start.name
+        if (checker := self._plan.checkers.get(start.name)) is not None:
+            self._arguments[start.index] = Kept(checker)
+
+    def _keep(self, delta: ArgumentsDelta) -> None:
+        if (kept := self._arguments.get(delta.index)) is not None:
+            kept.add(delta.text)
 
     def _show(self, text: str, step: Step) -> bool:
         """Visible text, as far as no stop string cuts it. True when one did."""
@@ -175,8 +204,7 @@ class Choice:
             if hit is not None and self._plan.output.include_stop:
                 text += hit
         if text:
-            step.events.append(TextDelta(text))
-            step.markers_in_text += self._leaks.feed(text)
+            self._visible(text, step)
         if hit is not None:
             step.end = ChoiceEnd("stop", hit)
         return hit is not None
@@ -184,20 +212,32 @@ class Choice:
     def _flush_stop(self, step: Step) -> None:
         """Held text cannot become a stop string once something else than text has come."""
         if self._stop is not None and (held := self._stop.flush()):
-            step.events.append(TextDelta(held))
-            step.markers_in_text += self._leaks.feed(held)
+            self._visible(held, step)
+
+    def _visible(self, text: str, step: Step) -> None:
+        step.events.append(TextDelta(text))
+        step.markers_in_text += self._leaks.feed(text)
+        if self._answer is not None:
+            self._answer.add(text)
 
     def _enough_calls(self) -> bool:
         """Whether one more call would be too many; those that broke off do not count."""
         max_calls = self._plan.output.max_calls
         return max_calls is not None and self._complete_calls + len(self._names) >= max_calls
 
-    def _finished(self, end: CallEnd) -> FinishedCall:
+    def _finished(self, end: CallEnd, step: Step) -> FinishedCall:
         name = self._names.pop(end.index, "")
+        kept = self._arguments.pop(end.index, None)
         if not end.complete:
             return FinishedCall(name, "incomplete")
         self._complete_calls += 1
-        return FinishedCall(name, "complete" if name in self._plan.tools else "unknown_tool")
+        if kept is not None:
+            step.checks.append(kept.check())
+        if name in self._plan.tools:
+            return FinishedCall(name, "complete")
+        if self._plan.checkers:
+            step.checks.append(Check(None))
+        return FinishedCall(name, "unknown_tool")
 
     def _attribute(self, ids: int, events: Sequence[Event]) -> None:
         """Ids belong to what they made; those that made nothing yet, to what comes next."""

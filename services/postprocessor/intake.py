@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from services.postprocessor.checking import Checker
 from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.clock import Clock
 from services.postprocessor.failures import failure
@@ -152,6 +153,7 @@ class Intake:
             deadline_ms=stream.deadline_ms,
         )
         request.begin(choices, self._clock.seconds())
+        request.fails = stream.output.checks.fails
         self._watching.begin(stream, family)
         return request
 
@@ -217,7 +219,7 @@ def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequen
     keep = frozenset(text for text in tokenizer.special_tokens if text in written)
     kept = keep.union(markers)
     ends = {*card.eos_token_ids, *stream.sampling.stop_token_ids}
-    spec = stream.parse
+    spec, checks = stream.parse, stream.output.checks
     return Plan(
         tokenizer=tokenizer,
         output=stream.output,
@@ -228,6 +230,12 @@ def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequen
         tools=frozenset(tool.name for tool in spec.tools),
         must_call=spec.tool_choice in ("required", "named"),
         reasons=spec.reasoning_parser is not None or spec.starts_in == "reasoning",
+        checkers={
+            tool.name: Checker(tool.name, tool.parameters)
+            for tool in spec.tools
+            if tool.name in checks.tools
+        },
+        answer=None if checks.answer is None else Checker("", checks.answer),
     )
 
 

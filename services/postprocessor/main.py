@@ -22,6 +22,7 @@ async def main(runtime: Runtime[PostprocessorSettings]) -> None:
         await postprocessor.start()
         tasks.start_soon(postprocessor.watch)
         tasks.start_soon(postprocessor.keep_warm)
+        tasks.start_soon(postprocessor.check)
         await runtime.announce()
         log.info("serving", extra={"max_streams": runtime.settings.max_streams})
         await runtime.stopping.wait()

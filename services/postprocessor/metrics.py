@@ -45,6 +45,12 @@ class PostprocessorMetrics:
             ["family", "outcome"],
             registry=registry,
         )
+        self.checks = Counter(
+            "toolrail_postprocessor_checks",
+            "Checks of arguments and answers that no grammar held, by family and result.",
+            ["family", "result"],
+            registry=registry,
+        )
         self.markers_in_text = Counter(
             "toolrail_postprocessor_markers_in_text",
             "Control markers in visible text: quoted by the model, or leaked by a parser.",

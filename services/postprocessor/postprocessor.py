@@ -13,10 +13,12 @@ from typing import Final
 import anyio
 
 from services.postprocessor.absences import Absences
+from services.postprocessor.checking import Verdict
 from services.postprocessor.clock import Clock
 from services.postprocessor.intake import Intake
+from services.postprocessor.later import Later
 from services.postprocessor.metrics import PostprocessorMetrics
-from services.postprocessor.stream import Timeouts
+from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from services.postprocessor.streams import Batch, Streams
 from services.postprocessor.watching import Watching
 from toolrail.bus import subjects
@@ -59,6 +61,11 @@ class Postprocessor:
         self._absent_workers = Absences()
         self._absent_gateways = Absences()
         self._idle = anyio.Event()
+        self._later = Later(
+            self._judged,
+            max_waiting=settings.max_argument_checks,
+            timeout_s=settings.argument_check_timeout_s,
+        )
         self._subscriptions: list[Subscription] = []
         self._served: Subscription | None = None
 
@@ -85,6 +92,10 @@ class Postprocessor:
         while True:
             await anyio.sleep(_TICK_S)
             self.tick()
+
+    async def check(self) -> None:
+        """Make the checks that take long, until cancelled."""
+        await self._later.serve()
 
     async def keep_warm(self) -> None:
         """Load the tokenizers of new models before their first request, until cancelled."""
@@ -178,8 +189,18 @@ class Postprocessor:
                     extra={"request_id": happening.stream.request_id},
                 )
         self._watching.observe(batch)
+        for happening in batch.happenings:
+            if happening.outcome.checks:
+                self._later.put(happening.stream, happening.outcome)
         if not len(self._streams):
             self._idle.set()
+
+    def _judged(self, stream: RequestStream, outcome: Outcome, verdicts: Sequence[Verdict]) -> None:
+        if stream.fails:
+            now_s = self._clock.seconds()
+            self._send(self._streams.on_verdicts(stream, outcome.choice, verdicts, now_s))
+        else:
+            self._watching.judged(stream.request_id, verdicts)
 
     def _publish(self, destination: str, deltas: Sequence[EventDelta]) -> None:
         payload = encode(EventFrame(SCHEMA_VERSION, self._instance, tuple(deltas)))

@@ -6,10 +6,11 @@ the request, since its text can no longer be right. What leaves is numbered per 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from services.postprocessor.checking import Check, Verdict
 from services.postprocessor.choice import Choice, Step
 from services.postprocessor.failures import failure
 from services.postprocessor.joining import portions
@@ -50,6 +51,10 @@ class _Run:
     next_seq: int = 0
     worker: str | None = None
     over: bool = False
+    held: Step | None = None
+    """What may not leave before its checks are made,"""
+    parked: list[TokenDelta] = field(default_factory=list[TokenDelta])
+    """and what came since: at most what the engine writes within the timeout of a check."""
 
 
 @dataclass(slots=True)
@@ -61,12 +66,18 @@ class Outcome:
         step: what came of the ids, for metrics and traces.
         cancel: for the model's workers: nobody reads the rest of a run.
         dropped: why the delta was not used.
+        verdicts: of the checks that were made.
+        checks: those that are still to be made, off the event loop, for `judged`.
+        choice: whose they are.
     """
 
     deltas: list[EventDelta] = field(default_factory=list[EventDelta])
     step: Step | None = None
     cancel: Cancel | None = None
     dropped: Drop | None = None
+    verdicts: Sequence[Verdict] = ()
+    checks: Sequence[Check] = ()
+    choice: int = 0
 
 
 @dataclass(slots=True)
@@ -78,6 +89,7 @@ class RequestStream:
         reply_subject: where its events go.
         over: its last word was said.
         failed: how, when that was a failure.
+        fails: a bad verdict ends it, and what is checked leaves after its verdict.
     """
 
     request_id: str
@@ -87,6 +99,7 @@ class RequestStream:
     deadline_ms: int
     over: bool = False
     failed: Failed | None = None
+    fails: bool = False
     cached_tokens: int = 0
     _runs: list[_Run] = field(default_factory=list[_Run])
     _seq: int = 0
@@ -124,6 +137,12 @@ class RequestStream:
         run.worker = worker
         if delta.choice == 0 and delta.cached_tokens is not None:
             self.cached_tokens = delta.cached_tokens
+        if run.held is not None:
+            run.parked.append(delta)
+            return Outcome()
+        return self._use(run, delta)
+
+    def _use(self, run: _Run, delta: TokenDelta) -> Outcome:
         if delta.finish == "error":
             return self.fail(
                 delta.error_code or "engine", delta.error or "the engine failed this request"
@@ -134,16 +153,51 @@ class RequestStream:
 
     def _step(self, run: _Run, delta: TokenDelta) -> Outcome:
         step = run.choice.feed(delta)
-        outcome = Outcome(step=step)
+        if not step.checks:
+            return self._pass(run, delta.choice, step, ())
+        verdicts, later = _judged(step.checks)
+        if not self.fails:
+            outcome = self._pass(run, delta.choice, step, verdicts)
+            outcome.checks, outcome.choice = later, delta.choice
+            return outcome
+        if later and not any(verdict.is_bad for verdict in verdicts):
+            run.held = step
+            return Outcome(verdicts=verdicts, checks=later, choice=delta.choice)
+        return self._pass(run, delta.choice, step, verdicts)
+
+    def judged(self, choice: int, verdicts: Sequence[Verdict]) -> Iterator[Outcome]:
+        """What comes of the step whose checks are made now, and of what came since."""
+        run = self._runs[choice]
+        step, run.held = run.held, None
+        if step is None or run.over or self.over:
+            return
+        yield self._pass(run, choice, step, verdicts)
+        waiting, run.parked = run.parked, []
+        for delta in waiting:
+            if self.over or run.over:
+                return
+            if run.held is not None:
+                run.parked.append(delta)
+            else:
+                yield self._use(run, delta)
+
+    def _pass(self, run: _Run, choice: int, step: Step, verdicts: Sequence[Verdict]) -> Outcome:
+        """Let a step go, unless the stream fails by a verdict."""
+        bad = next((verdict for verdict in verdicts if verdict.is_bad), None)
+        if bad is not None and self.fails:
+            outcome = self.fail("model_output", bad.message)
+            outcome.step, outcome.verdicts = step, verdicts
+            return outcome
+        outcome = Outcome(step=step, verdicts=verdicts)
         if step.end is not None:
             run.over = True
             self.over = all(other.over for other in self._runs)
         if step.engine_runs_on:
             outcome.cancel = Cancel(
-                request_id=self.request_id, choice=delta.choice, reason="the choice has ended"
+                request_id=self.request_id, choice=choice, reason="the choice has ended"
             )
         if step.events or step.logprobs or step.end is not None:
-            outcome.deltas = self._deltas(delta.choice, step)
+            outcome.deltas = self._deltas(choice, step)
         return outcome
 
     def _deltas(self, choice: int, step: Step) -> list[EventDelta]:
@@ -212,6 +266,18 @@ class RequestStream:
     def _number(self) -> int:
         self._seq += 1
         return self._seq - 1
+
+
+def _judged(checks: Iterable[Check]) -> tuple[list[Verdict], list[Check]]:
+    """The verdicts that take no time, and the checks that do."""
+    verdicts: list[Verdict] = []
+    later: list[Check] = []
+    for check in checks:
+        if (verdict := check.at_once()) is not None:
+            verdicts.append(verdict)
+        else:
+            later.append(check)
+    return verdicts, later
 
 
 def _stale(run: _Run, delta: TokenDelta, worker: str) -> Drop | None:

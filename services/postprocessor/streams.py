@@ -7,10 +7,11 @@ gathered by destination, in order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from services.postprocessor.checking import Verdict
 from services.postprocessor.stream import Drop, Outcome, RequestStream, Timeouts
 from toolrail.messages import Cancel, EventDelta, TokenDelta, TokenFrame
 
@@ -102,6 +103,19 @@ class Streams:
             self._add(Happening(stream, outcome), now_s, batch)
         return batch
 
+    def on_verdicts(
+        self, stream: RequestStream, choice: int, verdicts: Sequence[Verdict], now_s: float
+    ) -> Batch:
+        """Checks that a stream waited for are made."""
+        batch = Batch()
+        outcomes = stream.judged(choice, verdicts)
+        while not stream.over:
+            happening = _guarded(stream, lambda: next(outcomes, None))
+            if happening is None:
+                break
+            self._add(happening, now_s, batch)
+        return batch
+
     def expire(self, now_s: float, now_ms: int) -> Batch:
         """Fail every stream whose time is up. O(streams): called by one slow timer."""
         return self._fail_where(lambda stream: stream.expire(now_s, now_ms, self._timeouts), now_s)
@@ -168,8 +182,15 @@ class Streams:
 
 
 def _taken(stream: RequestStream, delta: TokenDelta, worker: str, now_s: float) -> Happening:
+    happening = _guarded(stream, lambda: stream.take(delta, worker, now_s))
+    assert happening is not None
+    return happening
+
+
+def _guarded(stream: RequestStream, step: Callable[[], Outcome | None]) -> Happening | None:
     try:
-        return Happening(stream, stream.take(delta, worker, now_s))
+        outcome = step()
+        return None if outcome is None else Happening(stream, outcome)
     except Exception as bug:  # noqa: BLE001 - a parser's bug costs its own stream, not the others
         failed = stream.fail("internal", "internal error while reading the model's output")
         return Happening(stream, failed, bug)

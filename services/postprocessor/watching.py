@@ -6,12 +6,14 @@ call and its end. Names and counts only: neither text nor arguments.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from opentelemetry.trace import Span, StatusCode
 
+from services.postprocessor.checking import Verdict
 from services.postprocessor.choice import Step
 from services.postprocessor.metrics import PostprocessorMetrics
 from services.postprocessor.stream import RequestStream
@@ -29,6 +31,9 @@ class _Watch:
     family: str
     begun: bool = False
     calls: int = 0
+    checked: int = 0
+    unjudged: int = 0
+    over: bool = False
 
 
 class Watching:
@@ -38,6 +43,7 @@ class Watching:
         self._metrics = metrics
         self._telemetry = telemetry
         self._watches: dict[str, _Watch] = {}
+        self._unjudged: dict[str, _Watch] = {}
 
     def begin(self, stream: Stream, family: str) -> None:
         """Watch `stream`."""
@@ -80,11 +86,33 @@ class Watching:
         step, stream = happening.outcome.step, happening.stream
         if step is not None:
             self._step(watch, step)
+        self._verdicts(watch, happening.outcome.verdicts)
+        if happening.outcome.checks and not stream.fails:
+            watch.unjudged += 1
+            self._unjudged[stream.request_id] = watch
         if happening.bug is not None:
             self._metrics.parse_errors.labels(watch.family).inc()
         if stream.over:
             del self._watches[stream.request_id]
             self._end(watch, stream)
+
+    def judged(self, request_id: str, verdicts: Sequence[Verdict]) -> None:
+        """Checks that a stream did not wait for are made; it may have ended."""
+        watch = self._unjudged[request_id]
+        self._verdicts(watch, verdicts)
+        watch.unjudged -= 1
+        if not watch.unjudged:
+            del self._unjudged[request_id]
+            if watch.over:
+                watch.span.end()
+
+    def _verdicts(self, watch: _Watch, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            watch.checked += 1
+            self._metrics.checks.labels(watch.family, verdict.result).inc()
+            if watch.checked <= _MAX_CALL_EVENTS:
+                facts = {"result": verdict.result, "tool": verdict.tool, "broken": verdict.broken}
+                watch.span.add_event("check", facts)
 
     def _step(self, watch: _Watch, step: Step) -> None:
         if not watch.begun:
@@ -121,5 +149,7 @@ class Watching:
         if code is not None:
             watch.span.set_attribute(semconv.ERROR_TYPE, code)
             watch.span.set_status(StatusCode.ERROR)
-        watch.span.end()
+        watch.over = True
+        if not watch.unjudged:
+            watch.span.end()
         self._metrics.open_streams.set(len(self._watches))

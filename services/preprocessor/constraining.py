@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -18,6 +18,7 @@ import msgspec
 from toolrail.errors import CallerError
 from toolrail.openai.chat import ChatRequest
 from toolrail.openai.constraint import Constraint, Setting, Settling, same_constraint, settle
+from toolrail.schema.enforcement import Status
 
 _MAX_KEPT_BYTES: Final = 64 << 20
 
@@ -41,11 +42,13 @@ class Settled:
         constraint: what holds the output.
         enforcement: its report, as JSON text.
         tag_hash: of its tag; "" without one.
+        keywords: how many keywords of its schemas are in each state.
     """
 
     constraint: Constraint
     enforcement: str
     tag_hash: str
+    keywords: Mapping[Status, int]
 
     @property
     def size(self) -> int:
@@ -117,4 +120,5 @@ def _with_report(constraint: Constraint) -> Settled:
         constraint,
         msgspec.json.encode(constraint.report.to_json()).decode(),
         hashlib.blake2b(tag.encode(), digest_size=8).hexdigest() if tag else "",
+        constraint.report.counts(),
     )

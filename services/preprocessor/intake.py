@@ -132,8 +132,9 @@ class Intake:
             if blob is not None:
                 await self._bus.blobs.delete(blob)
             return reply
-        self._metrics.accepted(prepared.settled.constraint.report)
+        self._metrics.accepted(prepared.settled, _family(prepared))
         self._telemetry.event("toolrail.prepared", _facts(prepared))
+        self._telemetry.event("toolrail.enforcement", _enforcement(prepared))
         return _accepted(reply, stream, prepared)
 
 
@@ -161,6 +162,24 @@ def _facts(prepared: Prepared) -> dict[str, str | int]:
     return facts
 
 
+def _enforcement(prepared: Prepared) -> dict[str, str | int | bool]:
+    """The summary of the enforcement report: counts and states, no names of the client's."""
+    settled = prepared.settled
+    constraint = settled.constraint
+    return {
+        "toolrail.held_by": constraint.report.held_by,
+        "toolrail.tools_checked": len(constraint.checks.tools),
+        "toolrail.answer_checked": constraint.checks.answer is not None,
+        "toolrail.check_fails": constraint.checks.fails,
+        **{f"toolrail.keywords.{status}": count for status, count in settled.keywords.items()},
+    }
+
+
+def _family(prepared: Prepared) -> str:
+    family = prepared.model.dialect.family
+    return family.name if family is not None else "none"
+
+
 def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
     request, constraint = prepared.request, prepared.settled.constraint
     wishes = request.wishes
@@ -180,6 +199,7 @@ def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
             include_stop=wishes.include_stop,
             top_logprobs=wishes.top_logprobs,
             max_calls=constraint.max_calls,
+            checks=constraint.checks,
         ),
         reply_subject=prepare.reply_subject,
     )

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.preprocessor.compile_check import CompileStats
-from toolrail.openai.report import Report
+from services.preprocessor.constraining import Settled
 
 Stage: TypeAlias = Literal["parse", "render", "tokenize", "constrain", "hand_over"]
 
@@ -40,6 +40,12 @@ class PreprocessorMetrics:
             "Schemas of callable tools that no grammar holds.",
             registry=registry,
         )
+        self.keywords = Counter(
+            "toolrail_preprocessor_keywords",
+            "Keywords of the schemas of accepted requests, by what becomes of them.",
+            ["family", "status"],
+            registry=registry,
+        )
         self.stages = Histogram(
             "toolrail_preprocessor_stage_seconds",
             "Wall time of one step of preparing a request.",
@@ -57,11 +63,14 @@ class PreprocessorMetrics:
         finally:
             self.stages.labels(name).observe(perf_counter() - begun)
 
-    def accepted(self, report: Report) -> None:
-        """Counts a request that went on."""
+    def accepted(self, settled: Settled, family: str) -> None:
+        """Counts a request that went on, to a model of `family`."""
+        report = settled.constraint.report
         self.requests.labels("accepted").inc()
         self.held_by.labels(report.held_by).inc()
         self.relaxed.inc(sum(tool.free_because is not None for tool in report.tools))
+        for status, count in settled.keywords.items():
+            self.keywords.labels(family, status).inc(count)
 
 
 class CompileCollector(Collector):

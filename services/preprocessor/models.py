@@ -136,6 +136,7 @@ class Models:
                 options=card.structural_tag,
                 exclude_tools_when_none=card.exclude_tools_when_tool_choice_none,
                 turn_grammar=self._turn_grammar,
+                argument_validation=card.argument_validation,
             ),
         )
 

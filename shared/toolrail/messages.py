@@ -19,6 +19,7 @@ from toolrail.errors import DecodeError
 from toolrail.events import Event
 from toolrail.parsing import ParseSpec
 from toolrail.structural_tag import TagOptions
+from toolrail.tools import ArgumentValidation, JsonSchema
 
 SCHEMA_VERSION: Final = 1
 
@@ -28,6 +29,7 @@ FailureCode: TypeAlias = Literal[
     "unavailable",  # 503: nobody there to take it
     "overloaded",  # 429: a bounded queue was full
     "deadline",  # 504
+    "model_output",  # 502: what the model wrote breaks its schema, and the deployment says fail
     "engine",  # 500: the engine failed it (finish_reason "error", bad grammar, dead engine)
     "lost",  # 502: a gap in a numbered stream, a peer that died
     "cancelled",  # 499: the client left or asked for it
@@ -91,6 +93,19 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_ended: bool = True
 
 
+class Checks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is checked when it is complete, since the grammar does not hold all of it.
+
+    `tools`: names of the functions whose arguments are, against their schemas in the ParseSpec;
+    `answer`: the schema of an answer that is. `fails`: a violation ends the request; else it is
+    reported alone.
+    """
+
+    tools: tuple[str, ...] = ()
+    answer: JsonSchema | None = None
+    fails: bool = False
+
+
 class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the postprocessor makes of the ids, beyond the ParseSpec.
 
@@ -102,6 +117,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     include_stop: bool = False
     top_logprobs: int | None = None
     max_calls: int | None = None
+    checks: Checks = Checks()
 
 
 class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -309,6 +325,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     structural_tag: TagOptions | None = TagOptions()
     exclude_tools_when_tool_choice_none: bool = True
     parser_version: Literal["auto", "1", "2"] = "auto"
+    argument_validation: ArgumentValidation = "report"
     default_sampling: dict[str, float] = {}
     created_s: int = 0
 

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from toolrail.flags import load as load  # noqa: PLC0414 (a re-export)
 from toolrail.flags import parse_structural_tag as parse_structural_tag  # noqa: PLC0414
+from toolrail.tools import ArgumentValidation
 
 DEMO_MODELS: Final[dict[str, str]] = {
     "demo": "smollm2-135m-instruct",
@@ -160,10 +161,14 @@ class PostprocessorSettings(CommonSettings):
     Attributes:
         max_streams: streams owned at once; more are answered `overloaded`.
         idle_timeout_s: silence of a running stream before it is failed.
+        max_argument_checks: checks of long arguments that may wait; more go unchecked.
+        argument_check_timeout_s: what such a check may take; a slower one counts as unchecked.
     """
 
     max_streams: int = 4096
     idle_timeout_s: float = 120.0
+    max_argument_checks: int = 256
+    argument_check_timeout_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +185,9 @@ class WorkerSettings(CommonSettings):
         custom_jinja_template: template file that replaces the model's own.
         exclude_tools_when_tool_choice_none: drop tools from the prompt under `none`.
         dyn_parser_version: `auto`, `1` or `2`; validates the pair of parsers.
+        argument_validation: what becomes of calls and answers that break what no grammar held:
+            `report` counts them, `fail` ends the request with an error, `off` looks at strict
+            schemas alone and reports them.
         slots: requests the engine runs at once.
         max_model_len: context length; 0: the model's own.
         kv_cache_bytes: memory for keys and values; 0: the engine's own choice, 1 GiB on a CPU.
@@ -199,6 +207,7 @@ class WorkerSettings(CommonSettings):
     custom_jinja_template: str = ""
     exclude_tools_when_tool_choice_none: bool = True
     dyn_parser_version: Literal["auto", "1", "2"] = "auto"
+    argument_validation: ArgumentValidation = "report"
     slots: int = 8
     max_model_len: int = 0
     kv_cache_bytes: int = 0

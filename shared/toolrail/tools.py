@@ -9,6 +9,8 @@ import msgspec
 
 JsonSchema: TypeAlias = Mapping[str, object] | bool
 ToolChoice: TypeAlias = Literal["auto", "required", "named", "none"]
+ArgumentValidation: TypeAlias = Literal["off", "report", "fail"]
+"""What becomes of arguments that break what the grammar could not hold."""
 StartsIn: TypeAlias = Literal["none", "reasoning", "response"]
 """What the rendered prompt left open: nothing, a reasoning span, or the visible answer."""
 

@@ -17,6 +17,7 @@ from toolrail.errors import CallerError
 from toolrail.messages import Guidance
 from toolrail.openai.answers import JsonAnswer
 from toolrail.openai.chat import ChatRequest
+from toolrail.openai.checks import answer_schema, left_to_check
 from toolrail.openai.compilable import (
     Arguments,
     Verdict,
@@ -96,7 +97,11 @@ def settle(request: ChatRequest, setting: Setting) -> Settling:
             code="unsupported_value",
         )
     report = replace(constraint.report, notes=decided.notes)
-    return replace(constraint, report=report)
+    return left_to_check(
+        replace(constraint, report=report),
+        setting.deployment,
+        answer=answer_schema(request.answer),
+    )
 
 
 def _unconstrained(policy: ToolPolicy, setting: Setting, reason: str) -> Constraint:

@@ -16,7 +16,7 @@ from toolrail.openai.answers import GuidedAnswer, JsonAnswer
 from toolrail.openai.chat import ChatRequest
 from toolrail.openai.prompt import prompt_tools
 from toolrail.structural_tag import TagOptions
-from toolrail.tools import ToolChoice, ToolPolicy
+from toolrail.tools import ArgumentValidation, ToolChoice, ToolPolicy
 
 DEFAULT_OPTIONS: Final = TagOptions()
 
@@ -31,6 +31,7 @@ class Deployment:
         kept_tags: tool choices whose native tag stays when tags are off (the family's record).
         turn_grammar: whether a tag holds every turn (the family's record).
         free_turns: whether that is switched off where no call is forced.
+        argument_validation: what becomes of arguments that break what the grammar does not hold.
     """
 
     options: TagOptions | None = DEFAULT_OPTIONS
@@ -38,6 +39,7 @@ class Deployment:
     kept_tags: tuple[ToolChoice, ...] = ()
     turn_grammar: bool = False
     free_turns: bool = False
+    argument_validation: ArgumentValidation = "report"
 
     @classmethod
     def of(
@@ -47,6 +49,7 @@ class Deployment:
         options: TagOptions | None,
         exclude_tools_when_none: bool,
         turn_grammar: bool = True,
+        argument_validation: ArgumentValidation = "report",
     ) -> Deployment:
         """The deployment of models of `family` with these flags."""
         return cls(
@@ -55,6 +58,7 @@ class Deployment:
             kept_tags=family.kept_tags if family else (),
             turn_grammar=family.turn_grammar if family else False,
             free_turns=not turn_grammar,
+            argument_validation=argument_validation,
         )
 
 

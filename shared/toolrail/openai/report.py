@@ -6,7 +6,8 @@ together with what holds the request as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from toolrail.schema.enforcement import Note, SchemaReport, Status
@@ -25,12 +26,14 @@ class HeldSchema:
         strict: as the request says it.
         report: its keywords.
         free_because: why the grammar leaves it open as a whole; None: the grammar holds it.
+        checked: whether what the grammar does not hold is checked after generation.
     """
 
     name: str
     strict: bool | None = None
     report: SchemaReport = field(default_factory=SchemaReport)
     free_because: str | None = None
+    checked: bool = True
 
     @classmethod
     def free(cls, tool: Tool, reason: str, detail: str) -> HeldSchema:
@@ -40,7 +43,13 @@ class HeldSchema:
     @property
     def status(self) -> Status:
         """The weakest state of any of its keywords."""
-        return "checked_after" if self.free_because else self.report.status
+        if self.free_because is None:
+            return self.report.status
+        return "checked_after" if self.checked else "dropped"
+
+    def unchecked(self) -> HeldSchema:
+        """The line where nothing is checked after generation."""
+        return replace(self, report=self.report.unchecked(), checked=False)
 
     def to_json(self) -> dict[str, object]:
         """As `toolrail tag` prints it."""
@@ -48,6 +57,8 @@ class HeldSchema:
         shown["status"] = self.status
         if self.free_because is not None:
             shown["reason"] = self.free_because
+        if not self.checked:
+            shown["checked"] = False
         return shown
 
 
@@ -79,6 +90,18 @@ class Report:
     answer: HeldSchema | None = None
     reason: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def schemas(self) -> tuple[HeldSchema, ...]:
+        """All schemas of the request."""
+        return self.tools if self.answer is None else (*self.tools, self.answer)
+
+    def counts(self) -> Counter[Status]:
+        """How many keywords of all schemas are in each state, for metrics and traces."""
+        counted: Counter[Status] = Counter()
+        for schema in self.schemas:
+            counted.update(schema.report.counts())
+        return counted
 
     def to_json(self) -> dict[str, object]:
         """As `toolrail tag` prints it."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import msgspec
 
-from toolrail.messages import Guidance
+from toolrail.messages import Checks, Guidance
 from toolrail.openai.chat import ChatRequest
 from toolrail.openai.compilable import Arguments, Verdict
 from toolrail.openai.policy import DEFAULT_OPTIONS, Deployment
@@ -84,12 +84,14 @@ class Constraint:
         parse: for the parser.
         max_calls: calls after which a choice ends, None: no bound.
         report: what of the request is enforced and what is not.
+        checks: what is left to be checked after generation.
     """
 
     guidance: Guidance
     parse: ParseSpec
     max_calls: int | None
     report: Report
+    checks: Checks = field(default_factory=Checks)
 
     @property
     def tag(self) -> object | None:

@@ -7,13 +7,15 @@ Four states, from strongest to weakest:
 - `checked_after`: the grammar does not hold it; it is checked after generation.
 - `dropped`: neither; what it says is lost.
 
+Where nothing is checked after generation, `checked_after` becomes `dropped`: see `unchecked`.
+
 A keyword is named by the JSON Pointer of its place in the declared schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 Status: TypeAlias = Literal["enforced", "relaxed", "checked_after", "dropped"]
@@ -98,6 +100,14 @@ class SchemaReport:
     def needs_check(self) -> bool:
         """True when something is left to be checked after generation."""
         return any(note.status in ("relaxed", "checked_after") for note in self.notes)
+
+    def unchecked(self) -> SchemaReport:
+        """The report where nothing is checked after generation."""
+        notes = (
+            replace(note, status="dropped") if note.status == "checked_after" else note
+            for note in self.notes
+        )
+        return SchemaReport(self.enforced, tuple(notes))
 
     def counts(self) -> dict[Status, int]:
         """How many keywords are in each state, for metrics."""

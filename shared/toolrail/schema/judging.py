@@ -20,6 +20,8 @@ from toolrail.schema.regex.parse import RegexError
 
 MAX_STEPS: Final = 20_000
 """Schemas applied to values, and items compared, in one check: a tenth of a second or two."""
+QUICK_STEPS: Final = 250
+"""Those of a check that must not take more than a few milliseconds."""
 MAX_DEPTH: Final = 128
 MAX_VIOLATIONS: Final = 20
 
@@ -39,6 +41,10 @@ class Violation:
     keyword: str
     message: str
     judged: bool = True
+
+
+EXHAUSTED: Final = "the check takes too many steps"
+"""Message of the violation, unjudged, that says so."""
 
 
 class OutOfStepsError(Exception):
@@ -78,12 +84,19 @@ class Run:
         violations: what was found, the first `MAX_VIOLATIONS`.
     """
 
-    def __init__(self, root: object, rules: Rules) -> None:
+    def __init__(
+        self, root: object, rules: Rules, *, scoped: bool | None = None, quick: bool = False
+    ) -> None:
+        """A check; `scoped`: what `has_nested_id` says of `root`, if it is known.
+
+        `quick`: with few steps, and without matching expressions, whose first match takes long.
+        """
         self._root = root
-        self._scoped = has_nested_id(root)
+        self._scoped = has_nested_id(root) if scoped is None else scoped
         self._rules = rules
         self._unsure = 0
-        self._steps = MAX_STEPS
+        self._quick = quick
+        self._steps = QUICK_STEPS if quick else MAX_STEPS
         self._quiet = 0
         self._duplicates: list[str] = []
         self.violations: list[Violation] = []
@@ -103,7 +116,7 @@ class Run:
         try:
             self.apply(self._root, value, ())
         except OutOfStepsError:
-            self._unjudged((), "", "the check takes too many steps")
+            self._unjudged((), "", EXHAUSTED)
         except RecursionError:
             self._unjudged((), "", "the check nests too deep")
 
@@ -162,6 +175,8 @@ class Run:
 
     def found(self, pattern: object, text: str, at: Place, keyword: str) -> bool | None:
         """Whether an expression is found in a text; None (and unjudged) if that cannot be told."""
+        if self._quick:
+            raise OutOfStepsError
         try:
             self.step(1 + len(text) // 64)
             return matcher(pattern).found_in(text) if isinstance(pattern, str) else None

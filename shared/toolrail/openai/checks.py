@@ -1,0 +1,57 @@
+"""What of a request is left to be checked after generation, and what its report says then.
+
+`strict` is never silently weaker: what the grammar does not hold of a strict schema is checked
+whatever the deployment says. What nobody checks is reported as dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from toolrail.messages import Checks
+from toolrail.openai.answers import GuidedAnswer, JsonAnswer
+from toolrail.openai.policy import Deployment
+from toolrail.openai.report import HeldSchema
+from toolrail.openai.setting import Constraint
+from toolrail.tools import JsonSchema
+
+
+def left_to_check(
+    constraint: Constraint, deployment: Deployment, *, answer: JsonSchema | None
+) -> Constraint:
+    """`constraint` with its checks, and with a report that is true of them.
+
+    `answer` is the schema of the answer that the request asks for, if it gives one.
+    """
+    report = constraint.report
+    tools = tuple(_judged(line, deployment) for line in report.tools)
+    held = None if report.answer is None else _judged(report.answer, deployment)
+    checks = Checks(
+        tools=tuple(line.name for line in tools if _is_due(line)),
+        answer=answer if held is not None and _is_due(held) else None,
+        fails=deployment.argument_validation == "fail",
+    )
+    return replace(constraint, report=replace(report, tools=tools, answer=held), checks=checks)
+
+
+def answer_schema(answer: object) -> JsonSchema | None:
+    """The declared schema of the answer; None: it has none."""
+    match answer:
+        case JsonAnswer(schema=schema):
+            return schema
+        case GuidedAnswer(kind="json", value=dict() | bool() as schema):
+            return schema
+        case _:
+            return None
+
+
+def _judged(line: HeldSchema, deployment: Deployment) -> HeldSchema:
+    options = deployment.options
+    strict = line.strict is True or (options is not None and options.schema == "strict")
+    if line.status == "enforced" or deployment.argument_validation != "off" or strict:
+        return line
+    return line.unchecked()
+
+
+def _is_due(line: HeldSchema) -> bool:
+    return line.checked and line.status != "enforced"
