@@ -11,8 +11,7 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import anyio
 import msgspec
@@ -27,10 +26,10 @@ from services.worker.engine import (
     EngineFailedError,
     RefusedError,
     Step,
-    run_name,
 )
 from services.worker.metrics import WorkerMetrics
 from services.worker.outbox import Outbox
+from services.worker.runs import ABORTED, CUT, TOO_LATE, End, Ending, Run, failed
 from toolrail.bus import subjects
 from toolrail.bus.port import WorkItem, WorkPull
 from toolrail.errors import DecodeError, FaultError
@@ -55,51 +54,6 @@ ABORT_TIMEOUT_S: Final = 5.0
 DRAIN_SHARE: Final = 0.8
 """Part of the drain in which runs may finish; the rest is for saying so and for the engine."""
 
-Ending: TypeAlias = Literal["cancelled", "deadline", "superseded", "released", "stopped"]
-"""Why this worker ended a run itself: the client left; too late; a newer attempt came; given back
-before it started; cut off at the end of the drain."""
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """A job that holds one of our slots."""
-
-    item: WorkItem
-    job: Job
-    taken_s: float
-    acked: bool = False
-    seq: int = 0
-    tokens: int = 0
-    first_token_s: float = 0.0
-    ending: Ending | None = None
-    over: anyio.Event = field(default_factory=anyio.Event)
-
-    @property
-    def name(self) -> str:
-        return run_name(self.job)
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """The last step of a run, and whose fault it is when that is an error."""
-
-    step: Step
-    error_code: FailureCode | None = None
-
-
-def _error(code: FailureCode, why: str) -> _End:
-    return _End(Step(finish="error", error=why), code)
-
-
-_ABORTED: Final = _End(Step(finish="abort"))
-_TOO_LATE: Final = _error("deadline", "the deadline passed before the engine could start")
-_CUT: Final[dict[Ending, _End]] = {
-    "cancelled": _ABORTED,
-    "deadline": _error("deadline", "the deadline passed during generation"),
-    "stopped": _error("lost", "the worker was stopped before the run was over"),
-}
-"""What the postprocessor is told of runs that this worker ended; of the others, nothing."""
-
 
 class Runner:
     """Runs the jobs of one model on one engine until told to stop."""
@@ -118,7 +72,7 @@ class Runner:
         self._cancels = Cancels(
             keep_s=runtime.settings.job_max_age_s, limit=CANCELS_KEPT, clock=time.monotonic
         )
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         self._dead: EngineDeadError | None = None
         self._ended = anyio.Event()
         self._stopping = False
@@ -167,7 +121,7 @@ class Runner:
         """One delivery, from the credit it took to the credit it gives back."""
         self._metrics.running.inc()
         try:
-            await self._admit(_Run(item, decode_job(item.payload), time.monotonic()))
+            await self._admit(Run(item, decode_job(item.payload), time.monotonic()))
         except DecodeError:
             log.exception("undecodable job dropped")
             await item.ack()  # nobody will ever read it
@@ -178,7 +132,7 @@ class Runner:
             if not self._stopping:
                 self._pull.grant(1)
 
-    async def _admit(self, run: _Run) -> None:
+    async def _admit(self, run: Run) -> None:
         if self._stopping:
             await run.item.nak()
             return
@@ -193,7 +147,7 @@ class Runner:
             del self._runs[run.name]
             run.over.set()
 
-    async def _replaces(self, run: _Run, live: _Run) -> bool:
+    async def _replaces(self, run: Run, live: Run) -> bool:
         """Whether a second delivery of a live choice is to run: only a newer attempt is."""
         if run.job.attempt == live.job.attempt and not live.acked:
             live.item = run.item  # the queue took us for dead: the new delivery is the one to ack
@@ -211,7 +165,7 @@ class Runner:
 
     # One run.
 
-    async def _perform(self, run: _Run) -> None:
+    async def _perform(self, run: Run) -> None:
         job = run.job
         attributes = {
             semconv.GEN_AI_REQUEST_MODEL: job.model,
@@ -230,37 +184,37 @@ class Runner:
                 self._telemetry.span("generate", kind="consumer", attributes=attributes) as span,
             ):
                 expired = left_s is not None and left_s <= 0
-                end = _TOO_LATE if expired else await self._outcome(run)
+                end = TOO_LATE if expired else await self._outcome(run)
                 await self._conclude(run, end, span)
         finally:
             if too_late is not None:
                 too_late.cancel()
 
-    async def _outcome(self, run: _Run) -> _End:
+    async def _outcome(self, run: Run) -> End:
         """How the run ended. The one place where a bug becomes a failure."""
         try:
             return await self._generate(run)
         except (RefusedError, DuplicateRunError) as error:
-            return _error("invalid_request", str(error))
+            return failed("invalid_request", str(error))
         except EngineFailedError as error:
-            return _error("engine", str(error))
+            return failed("engine", str(error))
         except EngineDeadError as error:
             self._died(error)
             if not run.acked:
                 run.ending = "released"  # another engine may still run it
-            return _error("lost", "the engine died")
+            return failed("lost", "the engine died")
         except FaultError as error:
-            return _error("internal", str(error))
+            return failed("internal", str(error))
         except Exception:
             log.exception("run failed", extra={"request_id": run.job.request_id})
-            return _error("internal", "internal error of the worker")
+            return failed("internal", "internal error of the worker")
 
-    async def _generate(self, run: _Run) -> _End:
+    async def _generate(self, run: Run) -> End:
         if self._cancels.hit(run.job):
             run.ending = "cancelled"
         job = await self._with_prompt(run.job)
         if run.ending is not None:
-            return _ABORTED
+            return ABORTED
         steps = self._engine.generate(
             job,
             trace_headers=self._telemetry.headers(),
@@ -269,12 +223,12 @@ class Runner:
         async with aclosing(steps):
             async for step in steps:
                 if step.finish is not None:
-                    return _End(step, "engine" if step.finish == "error" else None)
+                    return End(step, "engine" if step.finish == "error" else None)
                 if run.ending is None:
                     if not run.acked:
                         await self._start(run)
                     self._send(run, step)
-        return _error("engine", "the engine ended the run without saying why")
+        return failed("engine", "the engine ended the run without saying why")
 
     async def _with_prompt(self, job: Job) -> Job:
         if job.prompt_blob is None:
@@ -288,13 +242,13 @@ class Runner:
             raise FaultError("the object store did not give the prompt in time") from error
         return msgspec.structs.replace(job, prompt_token_ids=ids, prompt_blob=None)
 
-    async def _start(self, run: _Run) -> None:
+    async def _start(self, run: Run) -> None:
         await run.item.ack()
         run.acked = True
         run.first_token_s = time.monotonic()
         self._metrics.first_token.observe(run.first_token_s - run.taken_s)
 
-    def _send(self, run: _Run, step: Step, error_code: FailureCode | None = None) -> None:
+    def _send(self, run: Run, step: Step, error_code: FailureCode | None = None) -> None:
         job = run.job
         delta = TokenDelta(
             job.request_id,
@@ -313,21 +267,21 @@ class Runner:
         run.tokens += len(step.token_ids)
         self._outbox.add(job.reply_subject, delta)
 
-    async def _conclude(self, run: _Run, end: _End, span: Span) -> None:
+    async def _conclude(self, run: Run, end: End, span: Span) -> None:
         """Settle the job with the queue and tell its postprocessor."""
-        if run.ending == "released":
+        if run.ending == "released" and not run.acked:
             self._metrics.runs.labels("released").inc()
             await run.item.nak()
             return
         if run.ending is not None and end.step.finish not in ("stop", "length"):
-            end = _CUT.get(run.ending, end)
+            end = CUT.get(run.ending, end)
         if not run.acked:
             await self._start(run)
         if run.ending != "superseded":
             self._send(run, end.step, end.error_code)
         self._account(run, end, span)
 
-    def _account(self, run: _Run, end: _End, span: Span) -> None:
+    def _account(self, run: Run, end: End, span: Span) -> None:
         outcome = run.ending or end.error_code or end.step.finish or "error"
         self._metrics.runs.labels(outcome).inc()
         self._metrics.tokens.inc(run.tokens)
@@ -339,13 +293,13 @@ class Runner:
         if end.step.finish == "error":
             span.set_attribute(semconv.ERROR_TYPE, end.error_code or "engine")
 
-    def _end_run(self, run: _Run, ending: Ending) -> None:
+    def _end_run(self, run: Run, ending: Ending) -> None:
         """Make `run` end; its own task says so to whom it concerns."""
         if run.ending is None:
             run.ending = ending
             self._tasks.start_soon(self._abort, run)
 
-    async def _abort(self, run: _Run) -> None:
+    async def _abort(self, run: Run) -> None:
         try:
             await self._engine.abort(run.name)
         except EngineDeadError as error:

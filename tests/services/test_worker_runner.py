@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
 
 import anyio
 import pytest
@@ -16,8 +17,10 @@ from services.worker.engine import (
 )
 from tests.services.worker_kit import END_ID, Inbox, ids, job, scripted, turns, until, working
 from toolrail.bus import subjects
-from toolrail.bus.memory import MemoryBroker
+from toolrail.bus.memory import MemoryBroker, MemoryBus
+from toolrail.bus.port import WorkItem, WorkPull
 from toolrail.messages import Job, Sampling, encode, encode_token_ids
+from toolrail.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
 
@@ -230,6 +233,49 @@ async def test_stopping_finishes_what_has_begun_and_gives_back_what_has_not() ->
     async with working(scripted({"text": "elsewhere"}), broker=broker) as other:
         await other.inbox.ended("waiting")
         assert other.inbox.text("waiting") == "elsewhere"
+
+
+async def test_a_first_token_under_way_when_told_to_stop_is_not_lost_in_silence() -> None:
+    acks = SlowAcks()
+    async with working(scripted({"text": "abc", "delay_ms": 1000}), bus=acks) as bench:
+        await bench.put(job())
+        await acks.asked.wait()
+        bench.runtime.stopping.set()
+        await turns()
+        acks.answered.set()
+        await bench.stop()
+        end = await bench.inbox.ended()
+        assert (end.finish, end.error_code) == ("error", "lost")
+
+
+class SlowAcks(MemoryBus):
+    """A connection whose acknowledgements take until `answered`."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryBroker(), Telemetry())
+        self.asked = anyio.Event()
+        self.answered = anyio.Event()
+
+    @property
+    def work(self) -> Any:
+        return self
+
+    async def put(self, *arguments: Any, **more: Any) -> None:
+        await super().work.put(*arguments, **more)
+
+    async def pull(self, model: str, handler: Callable[[WorkItem], None]) -> WorkPull:
+        def delayed(item: Any) -> None:
+            ack = item.ack
+
+            async def slowly() -> None:
+                self.asked.set()
+                await self.answered.wait()
+                await ack()
+
+            item.ack = slowly
+            handler(item)
+
+        return await super().work.pull(model, delayed)
 
 
 async def test_what_does_not_finish_within_the_drain_is_ended_and_said_to_be_lost() -> None:

@@ -165,16 +165,21 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def working(
-    engine: Engine, *, broker: MemoryBroker | None = None, **settings: Any
+    engine: Engine,
+    *,
+    broker: MemoryBroker | None = None,
+    bus: MemoryBus | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Bench]:
-    """A runner of `engine` on a fresh bus (or on `broker`), stopped at the end."""
+    """A runner of `engine` on a fresh bus (or on `broker`, or over `bus`), stopped at the end."""
     broker = broker or MemoryBroker()
-    bus = broker.connect()
+    own_bus = bus or broker.connect()
+    bus = bus or broker.connect()
     inbox = Inbox()
     await bus.subscribe(REPLY, inbox.receive)
     own = replace(SETTINGS, **settings)
     async with (
-        serving("worker", own, broker.connect()) as runtime,
+        serving("worker", own, own_bus) as runtime,
         anyio.create_task_group() as tasks,
     ):
         bench = Bench(bus, runtime, inbox)

@@ -1,0 +1,73 @@
+"""A job that holds a slot of this worker, and the ways it can end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+import anyio
+
+from services.worker.engine import Step, run_name
+from toolrail.bus.port import WorkItem
+from toolrail.messages import FailureCode, Job
+
+Ending: TypeAlias = Literal["cancelled", "deadline", "superseded", "released", "stopped"]
+"""Why this worker ended a run itself: the client left; too late; a newer attempt came; given back
+before it started; cut off at the end of the drain."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One delivery of a job, from its admission on.
+
+    Attributes:
+        item: the delivery to settle; a later delivery of the same job replaces it.
+        job: what to generate.
+        taken_s: when it came, on the monotonic clock.
+        acked: whether it is off the queue for good, which is from its first token on.
+        seq: number of the next delta.
+        tokens: ids sent.
+        first_token_s: when the first delta left.
+        ending: set when this worker ends the run itself; nothing more is sent of it but its end.
+        over: set once the slot is free.
+    """
+
+    item: WorkItem
+    job: Job
+    taken_s: float
+    acked: bool = False
+    seq: int = 0
+    tokens: int = 0
+    first_token_s: float = 0.0
+    ending: Ending | None = None
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def name(self) -> str:
+        """The engine's name of it."""
+        return run_name(self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last step of a run, and whose fault it is when that is an error."""
+
+    step: Step
+    error_code: FailureCode | None = None
+
+
+def failed(code: FailureCode, why: str) -> End:
+    """The end of a run that failed."""
+    return End(Step(finish="error", error=why), code)
+
+
+ABORTED: Final = End(Step(finish="abort"))
+TOO_LATE: Final = failed("deadline", "the deadline passed before the engine could start")
+_STOPPED: Final = failed("lost", "the worker was stopped before the run was over")
+CUT: Final[dict[Ending, End]] = {
+    "cancelled": ABORTED,
+    "deadline": failed("deadline", "the deadline passed during generation"),
+    "stopped": _STOPPED,
+    "released": _STOPPED,  # its acknowledgement was under way and could not be taken back
+}
+"""What the postprocessor is told of runs that this worker ended; of the others, nothing."""
