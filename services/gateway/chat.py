@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from services.gateway import ids
+from services.gateway import enforcement, ids
 from services.gateway.answer import Head, Outcome, Stage
 from services.gateway.chunks import KEEP_ALIVE, ChunkWriter
 from services.gateway.completion import Fold
@@ -98,6 +98,12 @@ class _Chat:
         if isinstance(reply, Failed):
             await self._refuse(reply)
             return
+        if reply.enforcement and enforcement.wanted(
+            self._exchange.header(enforcement.HEADER.encode())
+        ):
+            self._exchange.add_header(
+                enforcement.HEADER, enforcement.header_value(reply.enforcement)
+            )
         self._stage = "wait"
         self._outcome.model = reply.model
         self._outcome.stream = reply.stream

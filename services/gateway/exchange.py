@@ -82,6 +82,7 @@ class Exchange:
         self._ending = False
         self._more_body = True
         self._events = False
+        self._extra: list[Header] = []
         self._public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
 
     def header(self, name: bytes) -> str | None:
@@ -90,6 +91,10 @@ class Exchange:
             if key == name:
                 return value.decode("latin-1")
         return None
+
+    def add_header(self, name: str, value: bytes) -> None:
+        """Send one more header with whatever the answer will be; before it begins."""
+        self._extra.append((name.encode("ascii"), value))
 
     def trace_headers(self) -> dict[str, str]:
         """The client's W3C trace context, empty if it sent none."""
@@ -193,7 +198,7 @@ class Exchange:
             pass
 
     async def _start(self, status: int, headers: list[Header]) -> None:
-        headers.append((b"x-request-id", self._public_id.encode("ascii")))
+        headers += [(b"x-request-id", self._public_id.encode("ascii")), *self._extra]
         if self._lingering:
             headers.append((b"connection", b"close"))
         self.status = status
