@@ -187,7 +187,10 @@ def _written(
     plain: list[object] = []
     others: list[dict[str, object]] = []
     for value in values:
-        if isinstance(value, float):
+        if isinstance(value, float) and context.style.notation:
+            whole = value.is_integer() and abs(value) < _MAX_DECIMAL
+            plain.append(int(value) if whole else value)
+        elif isinstance(value, float):
             others.append(_float(context, sources, value))
         elif isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MAX_INTEGER:
             _relax(context, sources, "the grammar counts within int64 only")

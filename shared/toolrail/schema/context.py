@@ -150,11 +150,13 @@ class Context:
     def anything(self) -> dict[str, object]:
         """A schema for any value."""
         # A recursive style cannot say it; text, in which JSON is read where it is due, comes close.
-        return {"type": "string"} if self.style.recursive else {}
+        return {"type": "string"} if self.style.recursive and not self.style.notation else {}
 
     def any_object(self, place: Place) -> dict[str, object]:
         """A schema for any object."""
-        if self.style.recursive:
+        if self.style.recursive and self.style.notation and place.level == "root":
+            return {"type": "object"}
+        if self.style.recursive and not self.style.notation:
             # Elements have fixed names: of the arguments themselves only none can be said.
             nothing: dict[str, object] = {"type": "object", "additionalProperties": False}
             return nothing if place.level == "root" else self.anything()
@@ -172,4 +174,9 @@ class Context:
         """True when a string is written there as it is, up to a closing tag."""
         if self.style.is_json:
             return False
-        return place.level == "top" or (self.style.recursive and place.level == "inner")
+        nested = self.style.recursive or self.style.notation
+        return place.level == "top" or (nested and place.level == "inner")
+
+    def copies_names(self, place: Place) -> bool:
+        """True when the names of values that stand there are written as they are."""
+        return self.is_raw(place) or (self.style.notation and place.level == "top")

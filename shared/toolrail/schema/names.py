@@ -83,7 +83,7 @@ def close(
 ) -> None:
     """Says in `body`, which has `properties`, what other names there may be."""
     name_schemas = _name_schemas(context, sources)
-    if context.style.recursive:
+    if context.style.recursive and (whole.declared or not context.style.notation):
         _close_elements(context, sources, whole, body)
     elif whole.patterns:
         if whole.rest is not None or name_schemas or not _patterned(context, whole, body, place):
@@ -111,7 +111,8 @@ def _close_elements(
 
 
 def _is_raw_root(context: Context, place: Place) -> bool:
-    return not context.style.is_json and place.level == "root"
+    copied = context.style.notation or not context.style.is_json
+    return copied and place.level == "root"
 
 
 def _open(
@@ -135,7 +136,7 @@ def _open(
             sources, "properties", "repeated_name",
             "the grammar cannot keep other names from repeating one that JSON must escape",
         )  # fmt: skip
-    if raw and emitted is not None:
+    if raw and emitted is not None and not context.style.notation:
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             context.relax(
                 asking, keyword, "repeated_name",
@@ -212,7 +213,8 @@ def _say_name_schemas(
     if body["additionalProperties"] is False and "patternProperties" not in body and plain:
         context.hold_all(sources, "propertyNames")  # the declared names were looked at
         return
-    if not body["properties"] and not _is_raw_root(context, place) and not context.style.recursive:
+    elements = context.style.recursive and not context.style.notation
+    if not body["properties"] and not _is_raw_root(context, place) and not elements:
         emitted = context.emit(members, Place("inner", place.depth + 1))
         if emitted is not None and _is_string_schema(emitted):
             body["propertyNames"] = emitted

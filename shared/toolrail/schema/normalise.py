@@ -182,7 +182,8 @@ class _Normaliser:
         argument is emitted where it stands: what it refers to cannot lead back to it without an
         object or an array between.
         """
-        if place.level == "top" and not self._context.style.recursive:
+        style = self._context.style
+        if place.level == "top" and not (style.recursive or style.notation):
             return self._emit_sources(gathered.sources, place)
         level: Level = "top" if self._context.is_raw(place) else "inner"
         key = (level, frozenset(source.identity for source in gathered.sources))

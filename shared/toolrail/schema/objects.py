@@ -32,7 +32,8 @@ def objects(context: Context, sources: Sequence[Source], place: Place) -> Emitte
     if _is_too_wide(context, sources, whole):
         return context.any_object(place)
     is_free = not whole.declared and (whole.patterns or whole.rest is not None)
-    if is_free and context.style.recursive and place.level != "root":
+    elements = context.style.recursive and not context.style.notation
+    if is_free and elements and place.level != "root":
         return _free(context, sources, place)
     level = "top" if place.level == "root" else "inner"
     within = place.within(level)
@@ -44,7 +45,7 @@ def objects(context: Context, sources: Sequence[Source], place: Place) -> Emitte
             return None
         if emitted is None:
             _say_forbidden(context, sources, whole, name)
-        elif not context.style.can_name(name) and context.is_raw(within):
+        elif not context.style.can_name(name) and context.copies_names(within):
             if name in whole.required:
                 return _unwritable(context, sources, name, place)
             _say_unwritable(context, sources, name)

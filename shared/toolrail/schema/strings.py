@@ -70,7 +70,7 @@ def strings(context: Context, sources: Sequence[Source], place: Place) -> Emitte
     if bounds.high is not None and bounds.low > bounds.high:
         context.hold_all(sources, "minLength", "maxLength")
         return None
-    if context.style.recursive and place.level != "root":
+    if context.style.recursive and not context.style.notation and place.level != "root":
         for keyword in ("pattern", "format", "minLength", "maxLength"):
             context.after(sources, keyword, "marker", "the grammar holds the markers only")
         return {"type": "string"}
@@ -278,6 +278,9 @@ def _lengths_only(
         sources, "maxLength", "long_bound",
         f"the grammar counts up to {MAX_BOUND} characters of a string, and a limited number of all",
     )  # fmt: skip
+    if context.style.notation and bounds.low <= MAX_BOUND:
+        context.hold_all(sources, "minLength")
+        return plain | ({"minLength": bounds.low} if bounds.low else {})
     if bounds.low == 0:
         context.hold_all(sources, "minLength")
         return plain
@@ -313,6 +316,8 @@ def _expression(
     if expression.narrowed:
         for source, keyword in said:
             _narrow(context, source, keyword, "values cannot hold what JSON must escape")
+    if context.style.notation:
+        expression = written(node, json_string=False)
     return {"type": "string", "pattern": expression.pattern}
 
 
@@ -330,7 +335,7 @@ def name_expression(context: Context, source: Source, pattern: str, *, raw: bool
         if is_empty(node):
             return None
         _narrow(context, source, "patternProperties", "names are made of simple characters")
-    return written(node, json_string=not raw).pattern
+    return written(node, json_string=not (raw or context.style.notation)).pattern
 
 
 def string_conforms(source: Source, value: str) -> bool:

@@ -21,6 +21,8 @@ class Style:
         closer: what ends a raw value; "": no value is raw, all is JSON.
         reserved: what no argument's name may hold, since names are copied as they are.
         recursive: nested objects and arrays are elements too, not JSON.
+        notation: the engine has no such style: a grammar is written from the schema, in which
+            strings are the same at every level and an expression is of the value, not of the wire.
         pads: the grammar lets white space stand around any value but a plain string.
         tells_type: the wire says the type of a value; `one` says it of a value of one type alone,
             and lets any type be said of a union.
@@ -30,6 +32,7 @@ class Style:
     closer: str = ""
     reserved: str = ""
     recursive: bool = False
+    notation: bool = False
     pads: bool = False
     tells_type: Literal["no", "yes", "one"] = "no"
 
@@ -40,7 +43,7 @@ class Style:
 
     def can_name(self, name: str) -> bool:
         """True when an argument of this name can be written and read back."""
-        if self.is_json:
+        if not self.reserved:
             return True
         return bool(name) and name == name.strip() and not any(c in name for c in self.reserved)
 
@@ -56,6 +59,9 @@ _STYLES: Final = {
         Style("glm_xml", "</arg_value>", "<>\n\r", pads=True),
         Style("kimi_k3_xml", "<|close|>argument<|sep|>", "<>\n\r", pads=True, tells_type="one"),
         Style("minimax_m3_xml", "]<]minimax[>[", "<>/[]\n\r", recursive=True),
+        Style("minimax_m3", "]<]minimax[>[", "<>/[]\n\r", recursive=True, notation=True),
+        Style("gemma4", '<|"|>', notation=True),
+        Style("pythonic", reserved=" \t\n\r=(),[]{}\"'`#:;<>|\\", notation=True),
     )
 }
 

@@ -304,29 +304,32 @@ class _Writer:
 
     def _object(self, node: Schema, place: _Place) -> str | None:
         """An object; None where the notation has no way to write its names."""
-        notation = notation_at(self._style, place.level)
         members = self._members(node, place)
         if members is None and place.level == "arguments":
+            for keyword in ("additionalProperties", "patternProperties", "propertyNames"):
+                if node.get(keyword) not in (None, True):
+                    self._leave(place, keyword, "arguments of any name are free text")
             return self._anything(place.level)
         if members is None:
             return None
-        if any(k in node for k in ("minProperties", "maxProperties")) and members.named:
-            for keyword in ("minProperties", "maxProperties"):
-                if keyword in node:
-                    self._leave(place, keyword, "declared properties are not counted")
-        opening, closing = map(ebnf.literal, notation.object)
+        opening, closing = map(ebnf.literal, notation_at(self._style, place.level).object)
+        return ebnf.joined(opening, self._body(node, members, place), closing)
+
+    def _body(self, node: Schema, members: Members, place: _Place) -> str:
+        """What stands between the brackets of an object."""
+        notation = notation_at(self._style, place.level)
         if not members.named:
             low, high = counts(node, "minProperties", "maxProperties")
-            body = counted(self.rule, notation, [], members.further, low, high)
-        elif self._any_order:
-            body = unordered(self.rule, notation, members)
-        else:
-            orders = [list(members.named)]
-            if self._style.sorts:
-                orders.append(sorted(members.named, key=str.lower))
-            chains = [chain(self.rule, notation, members, order) for order in orders]
-            body = ebnf.either(list(dict.fromkeys(chains)))
-        return ebnf.joined(opening, body, closing)
+            return counted(self.rule, notation, [], members.further, low, high)
+        for keyword in ("minProperties", "maxProperties"):
+            if keyword in node:
+                self._leave(place, keyword, "declared properties are not counted")
+        if self._any_order:
+            return unordered(self.rule, notation, members)
+        orders = [[*members.named]]
+        if self._style.sorts and sorted(orders[0], key=str.lower) != orders[0]:
+            orders.append(sorted(orders[0], key=str.lower))
+        return ebnf.either([chain(self.rule, notation, members, order) for order in orders])
 
     def _members(self, node: Schema, place: _Place) -> Members | None:
         """The members of an object; None where none is declared and no other can be written."""
