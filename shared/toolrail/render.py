@@ -74,7 +74,7 @@ def _message(spelling: TurnSpelling, style: ArgumentStyle, item: Item, *, last: 
             call = spelling.call
             head = call.begin.replace("{name}", name)
             ends = call.last if last else call.ends
-            return head + _arguments(style, arguments) + call.end + ends[0]
+            return head + arguments_of(style, arguments) + call.end + ends[0]
 
 
 def _body(spelling: MessageSpelling, text: str) -> str:
@@ -120,7 +120,7 @@ def _part(part: Part, call: Call, number: int) -> str:
         case Index(start):
             return str(start + number)
         case Args(style):
-            return _arguments(style, call.arguments)
+            return arguments_of(style, call.arguments)
         case Objects():
             identity = f', "{part.id}": {json_string(call.id)}' if part.id and call.id else ""
             return (
@@ -129,7 +129,8 @@ def _part(part: Part, call: Call, number: int) -> str:
             )
 
 
-def _arguments(style: ArgumentStyle, arguments: str) -> str:
+def arguments_of(style: ArgumentStyle, arguments: str) -> str:
+    """Arguments (JSON text) in a style."""
     if isinstance(style, JsonStyle):
         return arguments
     values = cast("Mapping[str, object]", json.loads(arguments))

@@ -18,6 +18,16 @@ from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.channels import MessageParser, MessageSyntax
 from toolrail.parsing.turn import Grammar, TurnParser
+from toolrail.parsing.xtml import (
+    CALLS,
+    END_OF_MESSAGE,
+    MESSAGE_END,
+    RESPONSE,
+    RESPONSE_END,
+    THINK,
+    THINK_END,
+    TOOLS,
+)
 from toolrail.reasoning.prefixed import PrefixedParser
 from toolrail.syntax import Marker, ReasoningMarkers
 
@@ -115,11 +125,13 @@ _PARSERS: Final = (
     ReasoningParser(
         "kimi_k3",
         ReasoningMarkers(
-            "<|open|>think<|sep|>",
-            "<|close|>think<|sep|>",
-            ends=("<|open|>response<|sep|>",),
-            strays=("<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>"),
-            boundaries=("<|open|>tools<|sep|>", "<|open|>call "),
+            THINK[0],
+            THINK_END[0],
+            begins=THINK[1:],
+            ends=(*THINK_END[1:], *RESPONSE),  # an answer ends reasoning that was not closed
+            boundaries=(*TOOLS, *CALLS),
+            strays=(*RESPONSE_END, *MESSAGE_END, END_OF_MESSAGE),
+            special=False,
         ),
         aliases=("kimi-k3",),
     ),
