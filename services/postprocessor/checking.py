@@ -47,7 +47,7 @@ class Verdict:
         """A bad verdict, for the client."""
         if self.result == "unknown_tool":
             return "The model called a function that the request does not offer."
-        what = f"The arguments of the model's call of '{self.tool}'"
+        what = f"The model's call of '{self.tool}'"
         where = ", ".join(f"'{place}'" for place in self.broken)
         return f"{what if self.tool else 'The answer'} breaks its schema: {where}."
 
