@@ -48,6 +48,8 @@ class PromptPolicy:
         reasoning: under which keys history shows reasoning.
         single_calls: whether the template shows one call a message at most, and the text beside it
             as reasoning only.
+        text_apart: where the template leaves out the text beside calls: the keys that make a
+            message of its own before them out of it.
     """
 
     arguments: Literal["object", "text"] = "object"
@@ -59,6 +61,7 @@ class PromptPolicy:
     tool_names: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ("reasoning_content", "reasoning")
     single_calls: bool = False
+    text_apart: tuple[tuple[str, str | bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

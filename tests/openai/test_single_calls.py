@@ -67,3 +67,19 @@ def test_other_families_show_messages_as_they_are() -> None:
     messages = [USER, {"role": "assistant", "tool_calls": CALLS}, result("a", "1")]
     request = check_chat(body(messages=messages))
     assert render_prompt(request, template, Habits(), hermes) == "030"
+
+
+def test_text_beside_calls_is_a_message_of_its_own_where_it_would_be_lost() -> None:
+    turn = {
+        "role": "assistant",
+        "content": "On it.",
+        "reasoning_content": "hm",
+        "tool_calls": CALLS[:2],
+    }
+    request = check_chat(body(messages=[USER, turn]))
+    muse = dialect("muse_glimmer", "muse_glimmer").prompt
+    text, calls = template_messages(request.messages, Habits(), muse)[1:]
+    assert (text["content"], text["reasoning_content"]) == ("On it.", "hm")
+    assert (text["recipient"], text["end_turn"]) == ("user", False)
+    assert (calls["content"], len(calls["tool_calls"])) == ("", 2)
+    assert "reasoning_content" not in calls

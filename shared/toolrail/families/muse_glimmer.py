@@ -161,7 +161,7 @@ FAMILY: Final = Family(
     source="llama.cpp, models/templates/muse-glimmer.jinja (in llama-cpp-python 0.3.36)",
     reasoning=ReasoningMarkers(begin=SPELLING.thought.begin, end=EOM, after=SPELLING.between),
     markers=tuple(Marker(text, special=text in SPECIAL) for text in SPELLING.markers),
-    prompt=PromptPolicy(),
+    prompt=PromptPolicy(text_apart=(("recipient", "user"), ("end_turn", False))),
     parser=partial(message_parser, SYNTAX),
     tag=partial(muse_tag, SPELLING),
     render=partial(_render, SPELLING),
@@ -174,13 +174,14 @@ FAMILY: Final = Family(
 )
 
 
-def variant(
+def variant(  # noqa: PLR0913 - the fields of a record
     *,
     name: str,
     aliases: tuple[str, ...],
     source: str,
     spelling: TurnSpelling,
     syntax: MessageSyntax,
+    prompt: PromptPolicy,
 ) -> Family:
     """A family that differs from this one in its recipients alone."""
     return replace(
@@ -188,6 +189,7 @@ def variant(
         name=name,
         aliases=aliases,
         source=source,
+        prompt=prompt,
         parser=partial(message_parser, syntax),
         tag=partial(muse_tag, spelling),
         render=partial(_render, spelling),

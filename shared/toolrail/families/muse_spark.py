@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from toolrail.families.family import PromptPolicy
 from toolrail.families.muse_glimmer import EOM, MESSAGE, routing, variant
 from toolrail.families.muse_glimmer import SPELLING as GLIMMER_SPELLING
 from toolrail.families.muse_glimmer import SYNTAX as GLIMMER_SYNTAX
@@ -30,5 +31,6 @@ FAMILY: Final = variant(
     aliases=("muse_spark_open",),
     source="published cases of the family (no public template)",
     spelling=SPELLING,
+    prompt=PromptPolicy(text_apart=(("recipient", "commentary"), ("end_turn", False))),
     syntax=SYNTAX,
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, assert_never, cast
 
 from toolrail.families.family import PromptPolicy
@@ -68,7 +69,26 @@ def template_messages(
     ids = _CallIds(policy.call_id)
     if policy.single_calls:
         messages = one_call_each(messages)
-    return [_template_message(message, habits, policy, ids) for message in messages]
+    shown: list[dict[str, object]] = []
+    for message in messages:
+        if policy.text_apart and isinstance(message, AssistantMessage) and message.calls:
+            shown += _text_before_calls(message, habits, policy, ids)
+        else:
+            shown.append(_template_message(message, habits, policy, ids))
+    return shown
+
+
+def _text_before_calls(
+    message: AssistantMessage, habits: Habits, policy: PromptPolicy, ids: _CallIds
+) -> list[dict[str, object]]:
+    """The message, its text as one of its own before its calls."""
+    if not message.content:
+        return [_assistant(message, habits, policy, ids)]
+    text, calls = replace(message, calls=()), replace(message, content=None, reasoning=None)
+    return [
+        {**_assistant(text, habits, policy, ids), **dict(policy.text_apart)},
+        _assistant(calls, habits, policy, ids),
+    ]
 
 
 def _template_message(
