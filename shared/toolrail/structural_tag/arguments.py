@@ -101,7 +101,8 @@ def _held_elements(style: XmlStyle, root: Mapping[str, object], options: TagOpti
     if _is_plain(root) and not any_order:
         return Held(writer.parameters(), writer.free)
     reduced = as_mapping(writer.guarded(root, ""))
-    excludes = excludes or [style.close]
+    if not style.reserved:
+        excludes = [style.close]
     found = _json_schema(style.style, reduced, any_order=any_order, excludes=excludes)
     return Held(found, writer.free)
 

@@ -20,6 +20,8 @@ _MAX_SHORTEST_OF_BOTH: Final = 8
 """The same beside a longest length: several grammars count up to it."""
 _MAX_COUNTED: Final = 12
 """Greatest longest length up to which one grammar counts every character."""
+_MAX_EXTRA: Final = 3
+"""Characters of a run over `shortest` that are counted."""
 
 _Ends: TypeAlias = Callable[[int], bool]
 """Whether the text may end after so many characters."""
@@ -30,10 +32,10 @@ _Moves: TypeAlias = Callable[[int, int], int | None]
 def text_of_length(stop: str, shortest: int, longest: int | None) -> TagFormat | None:
     """Text without `stop`, of that many characters; None when it would cost too much.
 
-    `stop` is short, and its first character does not come again in it. With both bounds, one kind
-    of text may be longer: where the character at `shortest` stands in a run that goes on to look
-    like starts of `stop` for as long as `stop` (`<<<`). To refuse it would ban legal values, so
-    that is left to the check of the arguments.
+    The first character of `stop` does not come again in it. With both bounds, one kind of text may
+    be longer: where the character at `shortest` stands in a run that goes on to look like starts
+    of `stop` (`<<<`). To refuse it would ban legal values, so that is left to the check of the
+    arguments.
     """
     if shortest == 0:
         return any_text([stop], longest)
@@ -46,7 +48,7 @@ def text_of_length(stop: str, shortest: int, longest: int | None) -> TagFormat |
     rest = longest - shortest
     ways = [
         sequence([_back_after(stop, shortest, extra), any_text([stop], rest - extra)])
-        for extra in range(len(stop))
+        for extra in range(min(len(stop), _MAX_EXTRA))
     ]
     return either([*ways, _not_back(stop, shortest)])
 
@@ -78,7 +80,7 @@ def _back_after(stop: str, shortest: int, extra: int) -> TagFormat:
 
 def _not_back(stop: str, shortest: int) -> TagFormat:
     """The texts of `shortest` characters or more that no `_back_after` begins."""
-    free = shortest + len(stop)
+    free = shortest + min(len(stop), _MAX_EXTRA)
 
     def moves(at: int, matched: int) -> int | None:
         allowed = at + 1 < shortest or at + 1 >= free or matched > 0
