@@ -286,6 +286,7 @@ class Syntax:
         lead: what the template writes between text and the first call; eaten before a call.
         lead_in_part: whether any end of the lead is eaten where not all of it is there.
         always_led: whether the template writes it also where no text precedes.
+        loose: whether a newline at the end of a literal may be left out under a tag, too.
         closer_required: a call (section, for `Objects`) without its closer is no call.
         bare: whether a call without its section is recovered.
         prose_after_opener: what follows an opener without a call: `dropped` up to the closer,
@@ -304,6 +305,7 @@ class Syntax:
     lead: str = ""
     lead_in_part: bool = False
     always_led: bool = False
+    loose: bool = False
     closer_required: bool = False
     bare: bool = True
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"

@@ -112,6 +112,16 @@ class ParameterTypes:
             self._known[key] = self._property(self._root, key, frozenset()) or ANYTHING
         return self._known[key]
 
+    @property
+    def root(self) -> JsonSchema | None:
+        """The schema of the arguments."""
+        return self._root
+
+    def of_schema(self, schema: object) -> Types:
+        """The types that a schema somewhere in the document allows."""
+        self._visits = 0
+        return self._types(schema, frozenset())
+
     def declares(self, key: str) -> bool:
         """Whether the schema itself names the parameter."""
         return key in as_mapping(as_mapping(self._root).get("properties"))
@@ -130,7 +140,7 @@ class ParameterTypes:
         parts = [self._property(part, key, trail) for part in as_list(schema.get("allOf"))]
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in trail:
-            parts.append(self._property(self._target(reference), key, trail | {reference}))
+            parts.append(self._property(self.target(reference), key, trail | {reference}))
         for part in parts:
             if part is not None:
                 found = part if found is None else _intersection(found, part)
@@ -152,7 +162,7 @@ class ParameterTypes:
         reference = schema.get("$ref")
         # A nested `$id` would change what the pointer is relative to: not followed.
         if isinstance(reference, str) and reference not in trail and "$id" not in schema:
-            target = self._types(self._target(reference), trail | {reference})
+            target = self._types(self.target(reference), trail | {reference})
             if schema.get("nullable") is True and target.kinds is not None and not target.closed:
                 target = Types(target.kinds | {"null"}, target.strings)
             result = _intersection(result, target)
@@ -167,7 +177,7 @@ class ParameterTypes:
                 result = _intersection(result, union)
         return result
 
-    def _target(self, reference: str) -> object:
+    def target(self, reference: str) -> object:
         """What a local JSON Pointer names; None for a foreign or nested-scope one."""
         if not reference.startswith("#"):
             return None

@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from toolrail.arguments.delimited import DelimitedArguments
+from toolrail.arguments.elements import ElementArguments
 from toolrail.arguments.json_calls import CallObjects
 from toolrail.arguments.json_value import JsonValue, Read
 from toolrail.arguments.output import Output
@@ -33,6 +34,8 @@ from toolrail.syntax import (
     Syntax,
     XmlStyle,
 )
+
+_Arguments: TypeAlias = XmlArguments | DelimitedArguments | ElementArguments
 
 _MAX_HEADER: Final = 512
 """Longest text between a call's opener and its arguments that is still taken for a header."""
@@ -206,7 +209,7 @@ class CallBlock:
         self._header: list[str] = []
         self._name = ""
         self._id: str | None = None
-        self._args: JsonValue | XmlArguments | DelimitedArguments | None = None
+        self._args: JsonValue | _Arguments | None = None
         self._calls = int(where == "resumed")
         self._begun = where == "resumed"
 
@@ -294,7 +297,7 @@ class CallBlock:
             status = self._args.read(buffer, final=final)
         if status is not Read.DONE:
             return status
-        if isinstance(self._args, XmlArguments):
+        if isinstance(self._args, (XmlArguments, ElementArguments)):
             self._args.close()
         self._calls += 1
         if not self._shape.syntax.closer_required:
@@ -305,8 +308,12 @@ class CallBlock:
     def _begin_arguments(self, buffer: Buffer) -> bool:
         """Choose the reader by the style (none yet: JSON); False when more text decides."""
         shape, style = self._shape, self._shape.style
-        if isinstance(style, NotationStyle):
+        if isinstance(style, NotationStyle) and style.reads == "delimited":
             self._args = DelimitedArguments(style, self._output, (shape.opener, *shape.close))
+        elif isinstance(style, NotationStyle):
+            ends = (*shape.close, *shape.between.texts)
+            types, held = self._tools.of(self._name), self._held
+            self._args = ElementArguments(style, types, self._output, ends, held=held)
         if not isinstance(style, XmlStyle):
             return True
         if style.json_body:
@@ -355,7 +362,9 @@ def closers(syntax: Syntax) -> tuple[str, ...]:
 
 def _structure(style: ArgumentStyle, close: tuple[str, ...]) -> tuple[str, ...]:
     """What may come next after a header that is one."""
-    if isinstance(style, (JsonStyle, NotationStyle)):
+    if isinstance(style, NotationStyle):
+        return (style.arguments.member[0] or style.arguments.object[0], *close[:1])
+    if isinstance(style, JsonStyle):
         return ("{",)
     return (style.open, *close[:1], *(("{",) if style.json_body else ()))
 
@@ -385,15 +394,20 @@ def _after_brackets(buffer: Buffer, ends: Sequence[tuple[str, ...]], *, final: b
     """
     window, pos = buffer.window, buffer.pos
     at = pos
-    while at < len(window) and (window[at].isspace() or window[at] in "}]"):
-        at += 1
     partial = False
-    for end in ends:
-        stop, whole = _matched(window, at, end)
-        if whole:
-            buffer.take(stop - pos)
-            return True
-        partial = partial or stop == len(window)
+    while True:
+        while at < len(window) and window[at].isspace():
+            at += 1
+        for end in ends:
+            stop, whole = _matched(window, at, end)
+            if whole:
+                buffer.take(stop - pos)
+                return True
+            partial = partial or stop == len(window)
+        # A closer may begin with a bracket itself, so it is looked for first.
+        if partial or window[at : at + 1] not in ("}", "]"):
+            break
+        at += 1
     if partial and not final:
         return None
     if partial and at < len(window):

@@ -111,7 +111,7 @@ def call_tag(syntax: Syntax, tool: Tool, options: TagOptions) -> TagFormat:
                 raise AssertionError("objects are the whole of a call")
     last = syntax.call[-1]
     assert isinstance(last, Lit)
-    return tag(begin, sequence(content), last.text + end)
+    return _tag(syntax, begin, sequence(content), last.text + end)
 
 
 def calls_only(syntax: Syntax, tags: Sequence[TagFormat], *, single: bool) -> TagFormat:
@@ -124,7 +124,16 @@ def calls_only(syntax: Syntax, tags: Sequence[TagFormat], *, single: bool) -> Ta
     calls = _list(tags, between, single=single)
     if section is None:
         return calls
-    return tag(section.begin + "[" * array, calls, "]" * array + section.end)
+    return _tag(syntax, section.begin + "[" * array, calls, "]" * array + section.end)
+
+
+def _tag(syntax: Syntax, begin: str, content: TagFormat, end: str) -> TagFormat:
+    if not syntax.loose:
+        return tag(begin, content, end)
+    if begin.endswith("\n"):
+        begin, content = begin[:-1], sequence([optional(const("\n")), content])
+    held = tag(begin, content, end)
+    return {**held, "end": [end, end[:-1]]} if end.endswith("\n") else held
 
 
 def _is_array(syntax: Syntax) -> bool:
