@@ -136,7 +136,7 @@ def arguments_of(style: ArgumentStyle, arguments: str) -> str:
     values = cast("Mapping[str, object]", json.loads(arguments))
     if isinstance(style, NotationStyle):
         return arguments_text(style, values)
-    return "".join(_parameter(style, key, value) for key, value in values.items())
+    return "".join(_parameter(style, *each) for each in values.items()) or style.empty
 
 
 def _parameter(style: XmlStyle, key: str, value: object) -> str:

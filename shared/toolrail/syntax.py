@@ -106,6 +106,7 @@ class XmlStyle:
         value_open: a second opening tag between key and value (glm), or "".
         frame: framing that the template writes around a value; one is eaten on each side.
         after: what the canonical text has after each parameter.
+        empty: what it has where there are none.
         quotes: quotes that may surround the key (in the order tried); the first is written.
         entities: what characters of a key are written as, in the order of writing.
         attribute: the type attribute on the wire; None: values are typed by the schema.
@@ -134,6 +135,7 @@ class XmlStyle:
     value_open: str = ""
     frame: str = ""
     after: str = ""
+    empty: str = ""
     quotes: str = ""
     entities: tuple[tuple[str, str], ...] = ()
     attribute: TypeAttribute | None = None

@@ -59,6 +59,7 @@ def dsml(  # noqa: PLR0913 - the fields of a record
         key_end=">",
         close=f"{end}parameter>",
         after="\n",
+        empty="\n",
         quotes='"',
         attribute=TypeAttribute(' string="', "true", "false", '"', bad_json=bad_json),
         json_body=json_body,

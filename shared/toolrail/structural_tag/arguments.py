@@ -209,7 +209,10 @@ class _Writer:
 
     def parameters(self) -> TagFormat:
         """The properties in declared order, the optional ones optional."""
-        return sequence([self._ordered(name) for name in _properties(self._root)])
+        names = _properties(self._root)
+        found = sequence([self._ordered(name) for name in names])
+        empty = self._style.empty and not self._required & names.keys()
+        return either([found, const(self._style.empty)]) if empty else found
 
     def spelled_out(self, *, any_order: bool) -> TagFormat:
         """All parameters, where the engine does not know the style."""
