@@ -33,8 +33,8 @@ def arguments_text(style: NotationStyle, arguments: Mapping[str, object]) -> str
 def value_text(style: NotationStyle, value: object, level: Level) -> str:
     """A value as it is written there. Recursion is as deep as the value.
 
-    Where the text does not tell a string from another value, only what can be read back without
-    knowing a type is written out; the rest is written as `inner`.
+    Where the text does not tell a string from another value, objects and arrays are written as
+    `inner`, which can be read back without knowing their types.
     """
     notation = notation_at(style, level)
     if isinstance(value, str):
@@ -46,8 +46,7 @@ def value_text(style: NotationStyle, value: object, level: Level) -> str:
         return null
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value)
-        plain = notation.typed or _tells_itself(notation, members)
-        return _object(style, members, level if plain else "inner")
+        return _object(style, members, level if notation.typed else "inner")
     if isinstance(value, list):
         items = cast("list[object]", value)
         return _array(style, items, level if notation.typed else "inner")
@@ -92,16 +91,3 @@ def _array(style: NotationStyle, items: list[object], level: Level) -> str:
     written = (before + value_text(style, item, below(level)) + after for item in items)
     opening, closing = notation.array
     return opening + notation.separator.join(written) + closing
-
-
-def _tells_itself(notation: Notation, members: Mapping[str, object]) -> bool:
-    """Whether an object is read back whole from text that tells no types: strings all the way."""
-    return bool(members) and all(
-        key_text(notation, key) is not None
-        and (
-            _tells_itself(notation, cast("Mapping[str, object]", value))
-            if isinstance(value, Mapping)
-            else isinstance(value, str)
-        )
-        for key, value in members.items()
-    )

@@ -83,7 +83,8 @@ def close(
 ) -> None:
     """Says in `body`, which has `properties`, what other names there may be."""
     name_schemas = _name_schemas(context, sources)
-    if context.style.recursive and (whole.declared or not context.style.notation):
+    notation = context.style.notation and (place.level != "root" or not whole.declared)
+    if context.style.recursive and not notation:
         _close_elements(context, sources, whole, body)
     elif whole.patterns:
         if whole.rest is not None or name_schemas or not _patterned(context, whole, body, place):

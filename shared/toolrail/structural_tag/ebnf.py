@@ -82,13 +82,18 @@ def any_text(notation: Notation, quote: str) -> str:
     guard = notation.guard
     ends = of(quote + _BACKSLASH + guard[:1]) | charset([(0, 0x1F)])
     plain = character_class(ANY - ends)
-    escape = f"{literal(_BACKSLASH)} {character_class(of('bfnrt' + quote + _BACKSLASH))}"
     if not guard:
-        return f"{plain}* ({escape} {plain}*)*"
+        return f"{plain}* ({escape(quote)} {plain}*)*"
     # The guard begins with two different characters: the second never follows the first.
     first = literal(guard[0])
     after = character_class(ANY - ends - of(guard[1]))
-    return f"{plain}* (({escape} | {first}+ ({after} | {escape})) {plain}*)* {first}*"
+    escaped = escape(quote)
+    return f"{plain}* (({escaped} | {first}+ ({after} | {escaped})) {plain}*)* {first}*"
+
+
+def escape(quote: str) -> str:
+    """A short escape inside a string."""
+    return f"{literal(_BACKSLASH)} {character_class(of('bfnrt' + quote + _BACKSLASH))}"
 
 
 def without(text: str) -> str:

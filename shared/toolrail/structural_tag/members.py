@@ -133,18 +133,24 @@ def gap(notation: Notation) -> str:
 
 def matching_key(notation: Notation, node: Node) -> str | None:
     """The names that an expression matches, as far as they can be written as they are."""
-    kept = restricted(node, _characters(notation))
-    return None if is_empty(kept) else ebnf.expression(kept, escaped=False)
+    quoted = notation.bare is None
+    chars = ANY - of(notation.guard[:1]) if quoted else _characters(notation)
+    kept = restricted(node, chars)
+    return None if is_empty(kept) else ebnf.expression(kept, escaped=quoted)
 
 
 def other_key(rule: NewRule, notation: Notation, names: Collection[str]) -> str:
     """Any name but `names`. One rule for each character of them."""
     chars = _characters(notation)
-    any_char = ebnf.character_class(chars)
+    rest = ebnf.character_class(chars) + "*"
+    escape = ""
+    if notation.bare is None:
+        rest = rule(ebnf.any_text(notation, notation.quotes[0]))
+        escape = ebnf.escape(notation.quotes[0])
     known = {name for name in names if all(character in chars for character in name)}
     empty = notation.bare is None
     if sum(map(len, known)) > _MAX_NAMES or not known:
-        return any_char + ("*" if empty else "+")
+        return rest if empty else ebnf.character_class(chars) + "+"
     prefixes = {name[:end] for name in known for end in range(len(name) + 1)}
     children: dict[str, list[str]] = {}
     for prefix in sorted(filter(None, prefixes)):
@@ -155,7 +161,9 @@ def other_key(rule: NewRule, notation: Notation, names: Collection[str]) -> str:
         options = [f"{ebnf.literal(c)} {rules[prefix + c]}" for c in following]
         others = chars - of("".join(following))
         if others:
-            options.append(f"{ebnf.character_class(others)} {any_char}*")
+            options.append(f"{ebnf.character_class(others)} {rest}")
+        if escape:
+            options.append(f"{escape} {rest}")
         if prefix not in known and (prefix or empty):
             options.append(ebnf.EMPTY)
         rules[prefix] = rule(" | ".join(options))
