@@ -15,8 +15,14 @@ from services.worker.scripted.script import parse
 from services.worker.scripted.trail import Trail, literals
 from services.worker.scripted.walk import GrammarWalker, constraint
 from tests.services.worker_kit import END_ID, TOKENIZER, ids, job, model
+from toolrail.errors import ConfigError
+from toolrail.events import CallEnd
+from toolrail.families import dialect, families
 from toolrail.grammar import accepts, compile_tag
 from toolrail.messages import Guidance, Sampling
+from toolrail.parsing import ParseSpec
+from toolrail.structural_tag import TagOptions
+from toolrail.tools import Tool, ToolChoice, ToolPolicy
 
 CALL_ID = TOKENIZER.special_tokens["<tool_call>"]
 OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": False}
@@ -305,6 +311,35 @@ def test_ways_out_of_text_are_found_even_through_other_text() -> None:
     assert way_out is not None
     assert TOKENIZER.decode(way_out).startswith("</think><tool_call>")
     assert trail.ids == []
+
+
+WEATHER = Tool("get_weather", SCHEMAS["string, enum, numbers"], strict=True)
+POINTS = Tool("set_points", SCHEMAS["nested"], strict=True)
+CHOICES: tuple[ToolChoice, ...] = ("required", "named", "auto", "none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [family.name for family in families()])
+def test_walks_of_every_family_close_and_parse_to_whole_calls(name: str) -> None:
+    try:
+        spoken = dialect(name, None)
+    except ConfigError:  # it reasons in its own way only
+        spoken = dialect(name, name)
+    for choice in CHOICES:
+        tools = (WEATHER,) if choice == "named" else (WEATHER, POINTS)
+        held = spoken.tag(ToolPolicy(choice, tools), "none", TagOptions())
+        if held is None:
+            continue
+        for number in range(4):
+            text, finish = walk(tag(held), f"r{number}", max_tokens=1000)
+            assert finish == "stop", (choice, text)
+            parser = spoken.parser(ParseSpec(tool_parser=name, tools=tools, tool_choice=choice))
+            ends = [e for e in parser.feed(text) + parser.finish() if isinstance(e, CallEnd)]
+            assert all(end.complete for end in ends), (choice, text)
+            if choice in ("required", "named"):
+                assert ends, (choice, text)
+            elif choice == "none":
+                assert not ends, (choice, text)
 
 
 @pytest.mark.anyio

@@ -9,6 +9,7 @@ fork, each followed to its end.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,6 +25,10 @@ SEARCH_STEPS: Final = 4_000
 EXITS_TRIED: Final = 400
 """Bound of the search for one way out of running text, in ways tried."""
 
+_CIRCLE_FROM: Final = 768
+"""Ids from which a way that repeats itself is given up; arrays repeat themselves, too."""
+
+_CIRCLE_EVERY: Final = 64
 _ENDER: Final = re.compile(r"</|(?:\b|_)(?:end|close)(?:\b|_)", re.IGNORECASE)
 
 
@@ -56,26 +61,15 @@ class Closing:
 
     def way(self, trail: Trail, limit: int) -> list[int] | None:
         """Ids from here to the end of text, at most `limit`; `trail` stays where it is."""
-        start = len(trail.ids)
-        while len(trail.ids) - start < limit and not trail.over and self.step(trail):
-            pass
-        way = trail.ids[start:]
-        over = trail.over
-        trail.pop(len(way))
-        return way if over and len(way) <= limit else None
+        way = self._follow(trail, limit, self._next)
+        # Where the grammar lets a turn go on for ever, the nearest token may lead round and round.
+        return way or self._follow(trail, limit, _Turns(self).move)
 
     def shorter_way(self, trail: Trail, limit: int) -> list[int] | None:
         """Like `way`, with a search at every fork. Bounded, so it may miss one that there is."""
-        start = len(trail.ids)
         self._steps_left = SEARCH_STEPS
-        while (left := limit - (len(trail.ids) - start)) > 0 and not trail.over:
-            move = self._best_move(trail, left)
-            if not move or not trail.push(*move):
-                break
-        way = trail.ids[start:]
-        over = trail.over
-        trail.pop(len(way))
-        return way if over and len(way) <= limit else None
+        end = len(trail.ids) + limit
+        return self._follow(trail, limit, lambda at: self._best_move(at, end - len(at.ids)))
 
     def exit(self, trail: Trail) -> tuple[int, ...] | None:
         """A way out of running text: ids after which little, or the end, may follow."""
@@ -87,6 +81,20 @@ class Closing:
         if found is not None:
             self._exits.insert(0, found)
         return found
+
+    def _follow(
+        self, trail: Trail, limit: int, move: Callable[[Trail], Sequence[int]]
+    ) -> list[int] | None:
+        """The ids that `move` leads through to an end within `limit`; `trail` stays."""
+        start = len(trail.ids)
+        while len(trail.ids) - start < limit and not trail.over:
+            ids = move(trail)
+            if not ids or not trail.push(*ids) or _circles(trail.ids[start:]):
+                break
+        way = trail.ids[start:]
+        over = trail.over
+        trail.pop(len(way))
+        return way if over and len(way) <= limit else None
 
     def _next(self, trail: Trail) -> Sequence[int]:
         if trail.can_end:
@@ -124,14 +132,9 @@ class Closing:
 
     def _best_move(self, trail: Trail, limit: int) -> Sequence[int]:
         """The move with the shortest way after it; the plain one where there is no fork."""
-        plain = self._next(trail)
-        if trail.can_end or trail.wide or self._steps_left <= 0:
-            return plain
-        heads = self._fork(trail)
-        if len(heads) < 2:
-            return plain
-        best, shortest = plain, limit + 1
-        for move in (plain, *((head,) for head in heads)):
+        moves = self.fork(trail) if self._steps_left > 0 else [self._next(trail)]
+        best, shortest = moves[0], limit + 1
+        for move in moves if len(moves) > 1 else ():
             length = self._length_by(trail, move, shortest - 1)
             if length is not None:
                 best, shortest = move, length
@@ -146,15 +149,21 @@ class Closing:
         self._steps_left -= limit if rest is None else len(rest)
         return None if rest is None else len(move) + len(rest)
 
-    def _fork(self, trail: Trail) -> list[int]:
-        """The best tokens of each beginning: `"a` and `"b` are a fork, `"a` and `"ab` are not."""
-        heads: dict[bytes, int] = {}
+    def fork(self, trail: Trail) -> list[Sequence[int]]:
+        """The plain move, then the best tokens of each beginning.
+
+        `"a` and `"b` are a fork, `"a` and `"ab` are not.
+        """
+        plain = self._next(trail)
+        if trail.can_end or trail.wide or not plain:
+            return [plain]
+        tokens = self._lexicon.tokens
+        moves: dict[bytes, Sequence[int]] = {tokens[plain[0]][:2].strip(): plain}
         for token_id in trail.in_order(self._order(trail)):
-            start = self._lexicon.tokens[token_id][:2].strip()
-            heads.setdefault(start, token_id)
-            if len(heads) == FORK_WIDTH:
+            moves.setdefault(tokens[token_id][:2].strip(), (token_id,))
+            if len(moves) == FORK_WIDTH:
                 break
-        return list(heads.values())
+        return list(moves.values())
 
     def _find_exit(self, trail: Trail) -> tuple[int, ...] | None:
         for closer in self._lexicon.closers:
@@ -194,3 +203,27 @@ class Closing:
         out = not trail.wide or (trail.can_end and not could_end)
         trail.pop(len(ids))
         return out
+
+
+class _Turns:
+    """Takes the moves of a fork in turn, each time it comes to the same one."""
+
+    def __init__(self, closing: Closing) -> None:
+        self._closing = closing
+        self._visits: Counter[tuple[tuple[int, ...], ...]] = Counter()
+
+    def move(self, trail: Trail) -> Sequence[int]:
+        moves = self._closing.fork(trail)
+        visit = tuple(tuple(move) for move in moves)
+        self._visits[visit] += 1
+        return moves[(self._visits[visit] - 1) % len(moves)]
+
+
+def _circles(ids: Sequence[int]) -> bool:
+    """Whether `ids` end in the same stretch three times over."""
+    if len(ids) < _CIRCLE_FROM or len(ids) % _CIRCLE_EVERY:
+        return False
+    return any(
+        ids[-period:] == ids[-2 * period : -period] == ids[-3 * period : -2 * period]
+        for period in range(1, len(ids) // 3 + 1)
+    )

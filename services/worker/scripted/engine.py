@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import anyio
 import anyio.to_thread
 
 from services.worker.engine import (
@@ -139,6 +140,8 @@ class ScriptedEngine:
         self._runs: dict[str, _Run] = {}
         self._timer: asyncio.Handle | None = None
         self._dead = False
+        # One at a time: many threads of pure Python would hold up the event loop.
+        self._walking = anyio.CapacityLimiter(1)
         self.started = 0
         self.steps = 0
 
@@ -222,7 +225,7 @@ class ScriptedEngine:
         row = await self._row(job)
         whole: Output | None = None
         if self._walker is not None:
-            whole = await anyio.to_thread.run_sync(self._walker.output, job)
+            whole = await anyio.to_thread.run_sync(self._walker.output, job, limiter=self._walking)
         if whole is None:
             ids = row.token_ids
             if ids is None:

@@ -8,6 +8,7 @@ from typing import Final
 
 _WORD: Final = re.compile(rb" [a-z]{3,9}")
 _FIRST_WORD: Final = re.compile(rb"[A-Z][a-z]{2,8}")
+_CLOSERS_ONLY: Final = re.compile(rb"[\"'}\])>\s]+")
 _LETTERS: Final = re.compile(rb" ?[A-Za-z]+")
 _CLOSER: Final = re.compile(rb"[\"'}\])>]{1,4}")
 # The grammar engine lets some of these into strings, where JSON forbids them (xgrammar 0.2.8).
@@ -98,4 +99,5 @@ class Lexicon:
             return (rank, data[:1] != b"1", len(data))
         if data[:1] == b">":
             return (rank, False, len(data))  # it ends a tag, and a second one would be text
-        return (rank, token_id in self.opening, -len(data))  # the longest makes most way
+        opens = token_id in self.opening or (rank == 0 and not _CLOSERS_ONLY.fullmatch(data))
+        return (rank, opens, -len(data))  # the longest makes most way

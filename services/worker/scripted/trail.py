@@ -59,14 +59,23 @@ class Trail:
         return bool(self._look()[token_id >> 3] >> (token_id & 7) & 1)
 
     def choices(self) -> list[int]:
-        """The ids that may follow, the end of text left out."""
-        return [
-            (position << 3) + bit
-            for position, byte in enumerate(self._look())
-            if byte
-            for bit in range(8)
-            if byte >> bit & 1 and (position << 3) + bit != self._end_of_text
-        ]
+        """The ids that may follow, the end of text left out, ascending."""
+        mask = self._look()
+        if self._count > _FEW:
+            return [
+                (position << 3) + bit
+                for position, byte in enumerate(mask)
+                if byte
+                for bit in range(8)
+                if byte >> bit & 1 and (position << 3) + bit != self._end_of_text
+            ]
+        bits = int.from_bytes(mask, "little") & ~(1 << self._end_of_text)
+        found: list[int] = []
+        while bits:
+            lowest = bits & -bits
+            found.append(lowest.bit_length() - 1)
+            bits ^= lowest
+        return found
 
     def in_order(self, order: Order) -> Iterator[int]:
         """The ids that may follow, the end of text left out, as `order` has them."""

@@ -60,7 +60,7 @@ class Pen:
                 self._choices_left -= 1
                 return (token_id,)
         wide = trail.wide
-        if trail.can_end and len(trail.ids) >= self._min_tokens:
+        if trail.can_end and len(trail.ids) >= max(self._min_tokens, 1):
             ends = (_END_OF_TEXT if self._words else 0.0) if wide else _END_OF_STRUCTURE
             if self._rng.random() < ends:
                 return (self._closing.end_of_text,)
