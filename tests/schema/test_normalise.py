@@ -229,3 +229,39 @@ def test_depth_is_cut_and_said() -> None:
     normalised = normalise(closed({"a": schema}))
     assert json.dumps(normalised.schema).count("array") <= MAX_DEPTH + 1
     assert [note.reason for note in normalised.report.over_budget][:1] == ["depth"]
+
+
+INTEGER = {"type": "integer"}
+UNIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "string or null": ({"type": ["string", "null"]}, "enforced"),
+    "string or any number": ({"anyOf": [STRING, {"type": "number"}]}, "enforced"),
+    "string or a bounded number": (
+        {"anyOf": [STRING, {"type": "integer", "maximum": 5}]},
+        "relaxed",
+    ),
+    "string or array": ({"type": ["string", "array"], "items": INTEGER}, "relaxed"),
+    "string or object": ({"oneOf": [STRING, closed({"a": INTEGER})]}, "relaxed"),
+    "words or a bounded number": (
+        {"anyOf": [{"enum": ["auto"]}, {"type": "integer", "minimum": 0}]},
+        "enforced",
+    ),
+    "digits as a word, or a bounded number": (
+        {"anyOf": [{"enum": ["7"]}, {"type": "integer", "minimum": 10}]},
+        "relaxed",
+    ),
+    "constants of two types": ({"enum": ["a", 1, None]}, "enforced"),
+    "a constant that looks like no other": ({"enum": ["2", 1]}, "relaxed"),
+    "a constant that looks like another": ({"enum": ["1", 1]}, "enforced"),
+    "string": (STRING, "enforced"),
+}
+
+
+@pytest.mark.parametrize(("schema", "status"), UNIONS.values(), ids=UNIONS)
+def test_a_string_that_may_be_read_as_another_value_is_said(
+    schema: dict[str, Any], status: str
+) -> None:
+    whole = closed({"a": schema})
+    assert normalise(whole, style="qwen_xml").report.status == status
+    assert normalise(whole, style="json").report.status == "enforced"
+    inner = closed({"o": closed({"a": schema})})
+    assert normalise(inner, style="qwen_xml").report.status == "enforced"

@@ -170,6 +170,12 @@ class Context:
         closers = [] if self.style.is_json or place.level == "root" else [self.style.closer]
         return "".join(dict.fromkeys(text[0] for text in (*closers, *self.excludes)))
 
+    def is_typed_by_schema(self, place: Place) -> bool:
+        """True when nothing on the wire tells a string from another value there."""
+        style = self.style
+        quoted = style.notation and not style.recursive
+        return style.tells_type == "no" and not quoted and self.is_raw(place)
+
     def is_raw(self, place: Place) -> bool:
         """True when a string is written there as it is, up to a closing tag."""
         if self.style.is_json:

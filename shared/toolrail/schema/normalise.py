@@ -39,7 +39,14 @@ from toolrail.schema.objects import objects
 from toolrail.schema.sources import Document, Gathered, Member, Source, text
 from toolrail.schema.strings import strings
 from toolrail.schema.styles import style_named
-from toolrail.schema.unions import Union, first_union, joined, say, without
+from toolrail.schema.unions import (
+    Union,
+    first_union,
+    is_read_otherwise,
+    joined,
+    say,
+    without,
+)
 
 __all__ = ["Normalised", "free", "normalise", "normalise_value"]
 
@@ -194,8 +201,16 @@ class _Normaliser:
 
     def _emit_sources(self, sources: Sequence[Source], place: Place) -> Emitted:
         emitted = self._emit_plain(sources, place)
-        if emitted is not None and self._context.style.tells_type == "one":
+        if emitted is None:
+            return None
+        if self._context.style.tells_type == "one":
             self._say_types(sources, emitted, place)
+        elif self._context.is_typed_by_schema(place) and is_read_otherwise(emitted):
+            for keyword in ("type", "anyOf", "oneOf", "enum"):
+                self._context.relax(
+                    sources, keyword, "text_or_value",
+                    "text that may be a string is read as another value where it looks like one",
+                )  # fmt: skip
         return emitted
 
     def _say_types(

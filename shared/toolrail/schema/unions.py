@@ -6,7 +6,8 @@ The engine reads nothing beside a union, so what stands there goes into each bra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,8 @@ from toolrail.schema.locations import as_array, as_object
 from toolrail.schema.sources import Gathered, Member, Source
 
 UNIONS: Final = ("anyOf", "oneOf")
+_ANY_WILL_DO: Final = frozenset({"null", "boolean", "integer", "number"})
+"""Types of options, without keywords of their own, whose values are all the same to a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,43 @@ def joined(options: Sequence[Emitted]) -> Emitted:
     if not flat:
         return None
     return flat[0] if len(flat) == 1 else {"anyOf": _merged_constants(flat)}
+
+
+def is_read_otherwise(emitted: Mapping[str, object]) -> bool:
+    """Whether text that a string option admits may be read as a value that none of them admits.
+
+    For places where a string stands as it is and the declared types alone tell it from other
+    values. Text that looks like a value of a type is one: no harm where any value of the type will
+    do.
+    """
+    options = [as_object(option) or {} for option in as_array(emitted.get("anyOf")) or [emitted]]
+    strings = any(_admits_lookalikes(option) for option in options)
+    others = [option for option in options if option.get("type") != "string"]
+    return strings and any(_may_misread(option) for option in others)
+
+
+def _admits_lookalikes(option: Mapping[str, object]) -> bool:
+    """Whether the option admits a string that looks like another value."""
+    texts = [value for value in as_array(option.get("enum")) or [] if isinstance(value, str)]
+    return option.get("type") == "string" or any(_key_of_text(t) != key_of(t) for t in texts)
+
+
+def _may_misread(option: Mapping[str, object]) -> bool:
+    values = as_array(option.get("enum"))
+    if values is None:
+        return not (set(option) == {"type"} and option["type"] in _ANY_WILL_DO)
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) in (0, len(values)):
+        return not texts
+    known = {key_of(value) for value in values}
+    return any(key not in known for key in map(_key_of_text, texts))
+
+
+def _key_of_text(text: str) -> Key:
+    try:
+        return key_of(json.loads(text))
+    except (ValueError, RecursionError):
+        return key_of(text)
 
 
 def _merged_constants(options: Sequence[dict[str, object]]) -> list[dict[str, object]]:
