@@ -137,7 +137,8 @@ def test_without_a_parser_special_tokens_are_dropped() -> None:
 @pytest.mark.parametrize("chunk_tokens", [1, 5, 1000])
 async def test_calls_stream_from_a_scripted_engine_to_the_gateway(chunk_tokens: int) -> None:
     broker = MemoryBroker()
-    engine = scripted({"match": "", "text": HERMES_TEXT, "chunk_tokens": chunk_tokens})
+    written = ids(HERMES_TEXT)  # in the vocabulary that the card names
+    engine = scripted({"match": "", "token_ids": written, "chunk_tokens": chunk_tokens})
     async with bench(broker=broker) as b, working(engine, broker=broker):
         assert b.worker.pull is not None
         await b.worker.pull.stop()
