@@ -218,7 +218,7 @@ class CallsBlock:
         if isinstance(attributes, Read):
             return attributes
         key = attributes.get("key")
-        if key is None or key in self._keys:
+        if key is None:
             return Read.BAD
         self._output.arguments(f"{', ' if self._keys else '{'}{json_string(key)}: ")
         self._keys.add(key)

@@ -244,10 +244,9 @@ class _Writer:
             return const("")
         style = self._style
         after = [optional(const(style.after))] if style.after else []
+        kinds = {word: kind for kind, word in _kinds(style)}.values()
         ways = [self._other(names, "string", any_text(self._guard))]
-        for kind, _ in _kinds(style):
-            held = self._json({"type": kind})
-            ways.append(self._other(names, kind, held))
+        ways += [self._other(names, kind, self._json({"type": kind})) for kind in kinds]
         return _star(sequence([either(ways), *after]))
 
     def _other(self, names: Sequence[str], kind: str, content: TagFormat) -> TagFormat:
