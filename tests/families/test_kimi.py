@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from tests.families.loading import cases, shown
 from tests.families.walking import tag_json
+from toolrail.events import assemble
 from toolrail.families import dialect, family
 from toolrail.grammar import accepts
 from toolrail.structural_tag import TagFormat, TagOptions
+from toolrail.tokens import Detokenizer, Tokenizer
 from toolrail.tools import StartsIn, Tool, ToolPolicy
 
 THINK, THINK_END = "<|open|>think<|sep|>", "<|close|>think<|sep|>"
@@ -172,3 +177,29 @@ def test_a_held_answer_is_in_its_channel() -> None:
     alone = tag("none", "reasoning", response=schema)
     assert accepts(alone, "so" + THINK_END + RESPONSE + "{}" + RESPONSE_END)
     assert not accepts(alone, "so" + THINK_END + ONE)
+
+
+def test_channels_are_made_of_special_tokens() -> None:
+    """No vocabulary of Kimi K3 is published: single bytes, and its four tokens."""
+    inner = tokenizers.Tokenizer(
+        models.BPE(
+            vocab={c: at for at, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, merges=[]
+        )
+    )
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    tokens = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>")
+    inner.add_special_tokens([AddedToken(token, normalized=False) for token in tokens])
+    tokenizer = Tokenizer.from_json(inner.to_str())
+    written = "".join(marker.text for marker in K3.markers)
+    keep = frozenset(token for token in tokenizer.special_tokens if token in written)
+    assert keep == set(tokens)
+    for case in cases("kimi_k3"):
+        detokenizer, parser = Detokenizer(tokenizer, keep), K3.parser(case.spec)
+        found = [
+            event
+            for token_id in tokenizer.encode_now(case.text)
+            for event in parser.feed(detokenizer.feed([token_id]))
+        ]
+        found += parser.feed(detokenizer.finish())
+        assert shown(assemble(found + parser.finish(cut=case.cut))) == case.events, case.id

@@ -25,7 +25,7 @@ FAMILY: Final = templated(
     source="https://huggingface.co/deepseek-ai/DeepSeek-V3.2/blob/main/encoding/encoding_dsv32.py",
     syntax=dsml(block="function_calls", style="deepseek_xml"),
     reasoning=THINK,
-    reasoning_names=("deepseek_v3_2",),
+    reasoning_names=("deepseek_v3_2", "deepseek_v3_1", "deepseek_v3", "deepseek_r1"),
     special=SPECIAL,
     routes=frozenset({"1"}),
 )
