@@ -157,6 +157,7 @@ class MessageParser:
         self._state = _State.START if spec.starts_in == "none" else _State.BODY
         self._place: Place = "reasoning" if spec.starts_in == "reasoning" else "text"
         self._began = spec.starts_in != "none"
+        self._outside: Place = "text"  # where text without a header goes
         self._joint = ""
         self._reasoned = False  # the last output was reasoning
         self._block: Block | None = None
@@ -212,7 +213,7 @@ class MessageParser:
             return False
         if final and self._cut:
             self._drop_cut_header(header)
-        self._state, self._place = _State.BODY, "text"
+        self._state, self._place = _State.BODY, self._outside
         return True
 
     def _skip_space(self, final: bool) -> bool:
@@ -278,6 +279,9 @@ class MessageParser:
         self._began = True
         self._context.reset()
         route = self._syntax.route(header.text, header.body)
+        interrupted = self._state is _State.BODY and self._place == "reasoning"
+        # A call inside reasoning that was not closed: reasoning goes on after it.
+        self._outside = "reasoning" if interrupted and route.to == "call" else "text"
         self._verbatim = route.to == "call" and not self._calls
         if self._verbatim:
             self._state, self._place = _State.BODY, "text"
@@ -344,6 +348,8 @@ class MessageParser:
 
     def _end_message(self, marker: str) -> None:
         self._verbatim = False
+        if self._place != "nowhere":
+            self._outside = "text"
         self._context.reset()
         over = marker in self._syntax.last and self._began
         self._state = _State.OVER if over else _State.START
