@@ -63,6 +63,7 @@ class Runner:
     ) -> None:
         self._stop = runtime.stopping
         self._bus = runtime.bus
+        self._directory = runtime.directory
         self._settings = runtime.settings
         self._telemetry = runtime.telemetry
         self._engine = engine
@@ -90,7 +91,7 @@ class Runner:
             cancels = await self._bus.subscribe(subjects.cancel(self._model), self._on_cancel)
             self._pull = await self._bus.work.pull(self._model, self._on_item)
             self._pull.grant(self._engine.slots)
-            self._tasks.start_soon(self._watch_engine)
+            self._tasks.start_soon(self._watch)
             self._tasks.start_soon(self._keep_unstarted)
             self._tasks.start_soon(self._end_when_told)
             await self._ended.wait()
@@ -141,6 +142,8 @@ class Runner:
             self._metrics.runs.labels("duplicate").inc()
             return
         self._runs[run.name] = run
+        if run.job.reply_subject in self._postprocessors():
+            run.wanted_s = run.taken_s
         try:
             await self._perform(run)
         finally:
@@ -317,13 +320,33 @@ class Runner:
             self._dead = error
             self._ended.set()
 
-    async def _watch_engine(self) -> None:
+    async def _watch(self) -> None:
         while self._dead is None:
             try:
                 await self._engine.health()
             except EngineDeadError as error:
                 self._died(error)
+            self._end_orphans()
             await anyio.sleep(self._settings.heartbeat_s)
+
+    def _postprocessors(self) -> set[str]:
+        """Addresses of the postprocessors that are registered."""
+        known = self._directory.instances("postprocessor")
+        return {subjects.tokens(one.instance) for one in known}
+
+    def _end_orphans(self) -> None:
+        """End the runs whose postprocessor was there and has been gone for long: nobody reads them.
+
+        A registration lives on for a while after its process, and a restarted server forgets all of
+        them for a moment, hence not at once.
+        """
+        now = time.monotonic()
+        present = self._postprocessors()
+        for run in self._runs.values():
+            if run.job.reply_subject in present:
+                run.wanted_s = now
+            elif run.wanted_s and now - run.wanted_s > self._settings.registration_ttl_s:
+                self._end_run(run, "orphaned")
 
     async def _keep_unstarted(self) -> None:
         """Tell the queue that jobs without a first token are still on their way to one."""

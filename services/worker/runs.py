@@ -11,9 +11,11 @@ from services.worker.engine import Step, run_name
 from toolrail.bus.port import WorkItem
 from toolrail.messages import FailureCode, Job
 
-Ending: TypeAlias = Literal["cancelled", "deadline", "superseded", "released", "stopped"]
-"""Why this worker ended a run itself: the client left; too late; a newer attempt came; given back
-before it started; cut off at the end of the drain."""
+Ending: TypeAlias = Literal[
+    "cancelled", "orphaned", "deadline", "superseded", "released", "stopped"
+]
+"""Why this worker ended a run itself: the client left; the postprocessor died; too late; a newer
+attempt came; given back before it started; cut off at the end of the drain."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +30,7 @@ class Run:
         seq: number of the next delta.
         tokens: ids sent.
         first_token_s: when the first delta left.
+        wanted_s: when its postprocessor was last known to live; 0: never, so nothing follows.
         ending: set when this worker ends the run itself; nothing more is sent of it but its end.
         over: set once the slot is free.
     """
@@ -39,6 +42,7 @@ class Run:
     seq: int = 0
     tokens: int = 0
     first_token_s: float = 0.0
+    wanted_s: float = 0.0
     ending: Ending | None = None
     over: anyio.Event = field(default_factory=anyio.Event)
 
@@ -66,6 +70,7 @@ TOO_LATE: Final = failed("deadline", "the deadline passed before the engine coul
 _STOPPED: Final = failed("lost", "the worker was stopped before the run was over")
 CUT: Final[dict[Ending, End]] = {
     "cancelled": ABORTED,
+    "orphaned": ABORTED,
     "deadline": failed("deadline", "the deadline passed during generation"),
     "stopped": _STOPPED,
     "released": _STOPPED,  # its acknowledgement was under way and could not be taken back

@@ -15,11 +15,21 @@ from services.worker.engine import (
     RefusedError,
     Step,
 )
-from tests.services.worker_kit import END_ID, Inbox, ids, job, scripted, turns, until, working
+from tests.services.worker_kit import (
+    END_ID,
+    REPLY,
+    Inbox,
+    ids,
+    job,
+    scripted,
+    turns,
+    until,
+    working,
+)
 from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker, MemoryBus
 from toolrail.bus.port import WorkItem, WorkPull
-from toolrail.messages import Job, Sampling, encode, encode_token_ids
+from toolrail.messages import Instance, Job, Sampling, encode, encode_token_ids
 from toolrail.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
@@ -150,6 +160,36 @@ async def test_cancelling_one_choice_leaves_the_others_running() -> None:
         await bench.cancel("r", 0)
         assert (await bench.inbox.ended("r", 0)).finish == "abort"
         assert (await bench.inbox.ended("r", 1)).finish == "stop"
+
+
+async def test_a_run_whose_postprocessor_is_gone_for_long_frees_its_slot() -> None:
+    engine = scripted({"match": "never", **NEVER}, {"text": "ok"}, slots=2)
+    async with working(engine, registration_ttl_s=0.2, heartbeat_s=0.02) as bench:
+        there = Instance(service="postprocessor", instance="post-1", pid=1)
+        await bench.bus.instances.put("postprocessor.post-1", encode(there))
+        await until(lambda: bench.runtime.directory.instances("postprocessor"))
+        never_known = subjects.tokens("post-2")
+        await bench.put(job("a", "never"), job("b", "never", reply_subject=never_known))
+        await until(lambda: engine.live == {"a/0", "b/0"})
+        await bench.bus.instances.delete("postprocessor.post-1")
+        await until(lambda: engine.live == {"b/0"})
+        await bench.put(job("c", reply_subject=REPLY))
+        await bench.inbox.ended("c")
+        assert engine.live == {"b/0"}
+
+
+async def test_a_run_whose_postprocessor_comes_back_soon_goes_on() -> None:
+    engine = scripted({"text": "a" * 30, "delay_ms": 10})
+    async with working(engine, registration_ttl_s=5, heartbeat_s=0.01) as bench:
+        there = encode(Instance(service="postprocessor", instance="post-1", pid=1))
+        await bench.bus.instances.put("postprocessor.post-1", there)
+        await until(lambda: bench.runtime.directory.instances("postprocessor"))
+        await bench.put(job())
+        await bench.inbox.until(bench.inbox.deltas)
+        await bench.bus.instances.delete("postprocessor.post-1")
+        await until(lambda: not bench.runtime.directory.instances("postprocessor"))
+        await bench.bus.instances.put("postprocessor.post-1", there)
+        assert (await bench.inbox.ended()).finish == "stop"
 
 
 async def test_an_expired_job_is_refused_without_touching_the_engine() -> None:

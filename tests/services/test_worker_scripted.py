@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,12 @@ async def test_a_script_is_read_from_its_file(tmp_path: Path) -> None:
     assert script.load("") == ()
     with pytest.raises(ConfigError, match="cannot read"):
         script.load(str(tmp_path / "none"))
+
+
+async def test_the_documented_script_is_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "scripted-engine.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    rows = script.parse(example.splitlines())
+    assert [row.match for row in rows] == ["weather", "slow", ""]
+    fields = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)))
+    assert set(fields) == set(script.Row.__struct_fields__)
