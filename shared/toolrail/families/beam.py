@@ -40,8 +40,9 @@ from toolrail.families.harmony import (
     START,
 )
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.channels import ArgumentsBlock, MessageSyntax, Route
+from toolrail.parsing.bodies import ArgumentsBlock
 from toolrail.parsing.channels_guided import message_parser
+from toolrail.parsing.headers import MessageSyntax, Route
 from toolrail.render import render_messages
 from toolrail.structural_tag import TagFormat, const, sequence
 from toolrail.structural_tag.arguments import held_arguments

@@ -23,8 +23,9 @@ from typing import Final
 from toolrail.events import Item
 from toolrail.families.family import Family, Marker, PromptPolicy, ReasoningMarkers
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.channels import ArgumentsBlock, MessageSyntax, NoCall, Route
+from toolrail.parsing.bodies import ArgumentsBlock, NoCall
 from toolrail.parsing.channels_guided import message_parser
+from toolrail.parsing.headers import MessageSyntax, Route
 from toolrail.render import render_messages
 from toolrail.structural_tag import TagFormat, const, either, sequence
 from toolrail.structural_tag.arguments import held_arguments

@@ -23,8 +23,8 @@ from toolrail.arguments.json_value import Read
 from toolrail.events import Item
 from toolrail.families.family import Family, Marker, PromptPolicy, ReasoningMarkers
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.channels import MessageSyntax, Route
 from toolrail.parsing.channels_guided import message_parser
+from toolrail.parsing.headers import MessageSyntax, Route
 from toolrail.render import render_messages
 from toolrail.scan import Buffer
 from toolrail.structural_tag import TagFormat, const, either, optional, sequence

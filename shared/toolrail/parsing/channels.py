@@ -8,126 +8,23 @@ the same, see `parsing.channels_guided`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Literal, TypeAlias
 
-from toolrail.arguments.json_value import JsonValue, Read
+from toolrail.arguments.json_value import Read
 from toolrail.arguments.output import Output
 from toolrail.arguments.types import ToolTypes
-from toolrail.arguments.xml import XmlArguments
 from toolrail.events import Event
 from toolrail.parsing import ParseSpec
 from toolrail.parsing.blocks import Block, Reading
+from toolrail.parsing.headers import Header, MessageSyntax
 from toolrail.parsing.quotes import ProseContext, closing
 from toolrail.scan import Buffer, Markers
-from toolrail.syntax import ArgumentStyle, XmlStyle
-from toolrail.tools import StartsIn
 
 Place: TypeAlias = Literal["text", "reasoning", "nowhere"]
 
-_MAX_HEADER: Final = 512
-"""Longest text from a start marker to the body that is still taken for a header."""
 _MAX_TRIALS: Final = 16
 """Broken calls after which it is looked for a message that they swallowed; bounds the work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where a body goes. `name`: of the tool, where the header says it."""
-
-    to: Literal["text", "reasoning", "call", "nowhere"]
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """A complete header. `text`: up to its body marker; `length`: with it."""
-
-    text: str
-    body: str
-
-    @property
-    def length(self) -> int:
-        """Characters up to the body."""
-        return len(self.text) + len(self.body)
-
-
-@dataclass(frozen=True, slots=True)
-class MessageSyntax:
-    """How a family writes messages.
-
-    Attributes:
-        starts: markers that begin a header.
-        bodies: markers that end a header and begin its body.
-        ends: markers that end a body.
-        header: matches a header from its start marker up to its body marker, and every start of
-            one that ends between two words.
-        first: the same of a header whose start marker the prompt has written.
-        route: where the body of a header goes, by its text and its body marker.
-        call: the reader of a call's body.
-        inner: markers that stand inside headers only.
-        strays: markup of calls, eaten where it stands around a guided payload.
-        last: ends after which nothing counts any more.
-        recipient: what begins a header without a start marker, also inside reasoning, or "".
-        recipient_leaves_reasoning: whether it does so inside reasoning.
-        self_describing: whether a body marker alone begins a message, wherever it stands.
-        joint: what joins two neighbouring messages of reasoning.
-    """
-
-    starts: tuple[str, ...]
-    bodies: tuple[str, ...]
-    ends: tuple[str, ...]
-    header: re.Pattern[str]
-    first: re.Pattern[str]
-    route: Callable[[str, str], Route]
-    call: Callable[[Route, Reading], Block]
-    inner: tuple[str, ...] = ()
-    strays: tuple[str, ...] = ()
-    last: tuple[str, ...] = ()
-    recipient: str = ""
-    recipient_leaves_reasoning: bool = False
-    self_describing: bool = False
-    joint: str = ""
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """Every control string."""
-        return tuple(dict.fromkeys((*self.starts, *self.bodies, *self.ends, *self.inner)))
-
-    def read_header(
-        self, pattern: re.Pattern[str], window: str, pos: int, *, final: bool
-    ) -> Header | int | None:
-        """The header at `pos`; the length of what looked like one but is none; None: more decides.
-
-        O(longest header).
-        """
-        found = pattern.match(window, pos, pos + _MAX_HEADER)
-        end = found.end() if found else pos
-        rest = window[end : end + max(map(len, self.markers))]
-        body = next((b for b in self.bodies if rest.startswith(b)), None)
-        if body is not None and found:
-            return Header(found[0], body)
-        grows = any(m.startswith(rest) and m != rest for m in self.markers)
-        return None if grows and not final and end - pos < _MAX_HEADER else end - pos
-
-    def starts_in(self, prompt: str) -> StartsIn:
-        """What a rendered prompt left open: the body of its last message, if nothing ends it."""
-        at = prompt.rfind(self.starts[0])
-        header = self.read_header(self.header, prompt, max(at, 0), final=True)
-        if at < 0 or not isinstance(header, Header):
-            return "none"
-        if any(end in prompt[at + header.length :] for end in self.ends):
-            return "none"
-        match self.route(header.text, header.body).to:
-            case "reasoning":
-                return "reasoning"
-            case "text":
-                return "response"
-            case "call" | "nowhere":
-                return "none"
 
 
 class _State(Enum):
@@ -412,85 +309,6 @@ class MessageParser:
                 return at
             found = starts.search(kept, at + 1)
         return None
-
-
-class NoCall:
-    """The body of a message to something that is no offered tool: it shows nowhere."""
-
-    @property
-    def begun(self) -> bool:
-        """Never."""
-        return False
-
-    def read(self, buffer: Buffer, *, final: bool = False) -> Read:
-        """Nothing of it is read."""
-        return Read.BAD
-
-
-class ArgumentsBlock:
-    """The body of a call whose header named it: the arguments and nothing else.
-
-    `ends`: what may follow them. A body without any is a call without arguments.
-    """
-
-    def __init__(
-        self, name: str, style: ArgumentStyle, ends: tuple[str, ...], reading: Reading
-    ) -> None:
-        self._name: Final = name
-        self._style: Final = style
-        self._ends: Final = ends
-        self._reading: Final = reading
-        self._arguments: JsonValue | XmlArguments | None = None
-
-    @property
-    def begun(self) -> bool:
-        """Whether the call began."""
-        return self._arguments is not None
-
-    def read(self, buffer: Buffer, *, final: bool = False) -> Read:
-        """Read on."""
-        output = self._reading.output
-        if self._arguments is None:
-            status = self._read_opening(buffer, final)
-            if status is not None:
-                return status
-        if isinstance(self._arguments, JsonValue):
-            output.arguments(self._arguments.read(buffer, final=final))
-            status = self._arguments.status
-        else:
-            assert self._arguments is not None
-            status = self._arguments.read(buffer, final=final)
-            if status is Read.DONE:
-                self._arguments.close()
-        if status is Read.DONE:
-            output.end()
-        return status
-
-    def _read_opening(self, buffer: Buffer, final: bool) -> Read | None:
-        """Start the call if its arguments, or its end, come next; else say what is the case."""
-        buffer.skip_space()
-        output = self._reading.output
-        opening = self._style.open if isinstance(self._style, XmlStyle) else "{"
-        ahead = buffer.peek(max(map(len, (opening, *self._ends))))
-        if ahead.startswith(opening):
-            output.start(self._name)
-            self._arguments = self._reader()
-            return None
-        if ahead.startswith(self._ends) or (final and not ahead):
-            output.start(self._name)
-            output.arguments("{}")
-            output.end()
-            return Read.DONE
-        if not final and any(m.startswith(ahead) for m in (opening, *self._ends)):
-            return Read.MORE
-        return Read.BAD
-
-    def _reader(self) -> JsonValue | XmlArguments:
-        if not isinstance(self._style, XmlStyle):
-            return JsonValue()
-        reading = self._reading
-        types = reading.tools.of(self._name)
-        return XmlArguments(self._style, types, reading.output, held=reading.held)
 
 
 def _space(buffer: Buffer) -> int:

@@ -16,8 +16,9 @@ from toolrail.arguments.types import ToolTypes
 from toolrail.events import Event
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.channels import Header, MessageParser, MessageSyntax, Route
+from toolrail.parsing.channels import MessageParser
 from toolrail.parsing.guided import begins_payload, dispatch
+from toolrail.parsing.headers import Header, MessageSyntax, Route
 from toolrail.parsing.prose import Channel, Prose
 from toolrail.scan import Buffer, Markers
 from toolrail.syntax import ReasoningMarkers

@@ -16,7 +16,8 @@ from typing import Final
 
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.channels import MessageParser, MessageSyntax
+from toolrail.parsing.channels import MessageParser
+from toolrail.parsing.headers import MessageSyntax
 from toolrail.parsing.turn import Grammar, TurnParser
 from toolrail.parsing.xtml import (
     CALLS,
