@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tokenizers
+from prometheus_client import CollectorRegistry
 from tokenizers import decoders, models, pre_tokenizers
 
 from services.preprocessor.intake import Intake
@@ -31,6 +32,7 @@ from toolrail.messages import (
 )
 from toolrail.service import serving
 from toolrail.settings import PreprocessorSettings
+from toolrail.telemetry import Telemetry
 
 MODEL = "tiny/model"
 TEMPLATE = """\
@@ -121,6 +123,7 @@ class Bench:
     post: Postprocessor
     tags: Tags
     preprocessor: Intake
+    registry: CollectorRegistry
 
     async def ask(self, body: bytes | None = None, **prepare: Any) -> Reply:
         """The reply to a request with this body, or with these fields."""
@@ -170,16 +173,18 @@ async def bench(
     template: str = TEMPLATE,
     postprocessor: bool = True,
     max_payload_bytes: int = 8 << 20,
+    telemetry: Telemetry | None = None,
     **settings: Any,
 ) -> AsyncGenerator[Bench]:
     broker = MemoryBroker(max_payload_bytes=max_payload_bytes)
-    gateway, worker, post_bus, own = (broker.connect() for _ in range(4))
+    gateway, worker, post_bus = (broker.connect() for _ in range(3))
+    own = broker.connect(telemetry)
     post, tags = Postprocessor(), Tags()
     await register(worker, *cards, template=template)
     if postprocessor:
         await post_bus.serve(subjects.STREAM, subjects.POSTPROCESSORS, post.answer, max_in_flight=9)
     made = PreprocessorSettings(**settings)
-    async with serving("preprocessor", made, own) as runtime:
+    async with serving("preprocessor", made, own, telemetry=telemetry) as runtime:
         metrics = PreprocessorMetrics(runtime.metrics)
         served = Models(runtime.directory, template_timeout_s=made.template_timeout_s)
         intake = Intake(
@@ -190,6 +195,6 @@ async def bench(
             hand_over_timeout_s=made.hand_over_timeout_s,
         )
         await own.serve(subjects.PREPARE, subjects.PREPROCESSORS, intake.answer, max_in_flight=9)
-        yield Bench(gateway, broker, post, tags, intake)
+        yield Bench(gateway, broker, post, tags, intake, runtime.metrics)
     for bus in (gateway, worker, post_bus, own):
         await bus.close()

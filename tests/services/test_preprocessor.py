@@ -8,6 +8,9 @@ from typing import Any
 
 import anyio
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from services.preprocessor.main import main
 from tests.openai.bodies import WEATHER, call, function
@@ -25,6 +28,7 @@ from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
 from toolrail.messages import (
     Accepted,
+    Checks,
     Failed,
     Guidance,
     Output,
@@ -36,6 +40,7 @@ from toolrail.messages import (
 )
 from toolrail.service import serving
 from toolrail.settings import PreprocessorSettings
+from toolrail.telemetry import Telemetry
 from toolrail.tokens import Tokenizer
 
 pytestmark = pytest.mark.anyio
@@ -391,3 +396,32 @@ async def test_the_service_from_start_to_end() -> None:
     assert isinstance(refused, Failed)
     assert (refused.status, refused.param) == (400, "guided_regex")
     assert len(post.streams) == 1
+
+
+# What is enforced, and what is checked after.
+
+UNIQUE = {
+    "type": "object",
+    "properties": {"a": {"type": "array", "items": {}, "uniqueItems": True}},
+}
+
+
+@pytest.mark.parametrize(("policy", "fails"), [("report", False), ("fail", True)])
+async def test_what_is_left_to_check_goes_with_the_stream(policy: str, *, fails: bool) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    async with bench(card(argument_validation=policy), telemetry=Telemetry(provider)) as b:
+        await b.chat(tools=[function("secret", parameters=UNIQUE), function("g")])
+        assert b.stream.output.checks == Checks(tools=("secret",), fails=fails)
+        counted = b.registry.get_sample_value(
+            "toolrail_preprocessor_keywords_total",
+            {"family": "hermes", "status": "checked_after"},
+        )
+        assert counted == 1
+    events = [e for span in exporter.get_finished_spans() for e in span.events]
+    (event,) = (e for e in events if e.name == "toolrail.enforcement")
+    assert event.attributes is not None
+    assert event.attributes["toolrail.keywords.checked_after"] == 1
+    assert event.attributes["toolrail.check_fails"] is fails
+    assert "secret" not in str(dict(event.attributes))
