@@ -44,7 +44,8 @@ def render_turn(
         match item:
             case Reasoning(text):
                 assert reasoning is not None, "the family writes no reasoning"
-                out += (_gap(syntax, before, item), reasoning.begin, text, reasoning.end)
+                opening = reasoning.begin + reasoning.label
+                out += (_gap(syntax, before, item), opening, text, reasoning.end)
                 if isinstance(following, (Text, Call)):
                     out.append(reasoning.after)
             case Text(text):

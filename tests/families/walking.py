@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from toolrail.families import Dialect
 from toolrail.grammar import CompiledGrammar, Matcher, Vocabulary, compile_tag
 from toolrail.structural_tag import TagFormat, TagOptions
-from toolrail.syntax import XmlStyle
+from toolrail.syntax import NotationStyle, XmlStyle
 from toolrail.tools import StartsIn, Tool, ToolPolicy
 
 CHOICES = ("auto", "required", "named", "none")
@@ -153,6 +153,9 @@ class Walker:
         if isinstance(style, XmlStyle):
             markers += [style.open, style.close, style.close + style.after]
             markers += [style.frame + style.close] if style.frame else []
+        if isinstance(style, NotationStyle) and style.reads == "block":
+            # Calls without markers: their names are what tells them from prose.
+            markers += [f"{opening}{tool.name}(" for tool in TOOLS for opening in ("", "[", "[ ")]
         pieces = {piece for marker in markers for piece in (marker[:3], marker[-2:])}
         letters = sorted({c for text in (*markers, *_WORDS) for c in text if not c.isascii()})
         words = list(dict.fromkeys([*_WORDS, *markers, *sorted(pieces), *letters]))

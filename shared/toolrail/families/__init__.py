@@ -69,6 +69,7 @@ _MODULES: Final = {
     "muse_spark_open": "muse_spark",
     "nemotron3": "nemotron_v3",
     "phi4": "phi4",
+    "pythonic": "pythonic",
     "qwen25": "qwen25",
     "qwen3_coder": "qwen3_coder",
     "qwen3": "qwen3_coder",

@@ -27,6 +27,8 @@ MarkerKind: TypeAlias = Literal["open", "begin", "end", "stray", "inner", "bound
 
 _MAX_TRIALS: Final = 16
 """Blocks of a turn that may be read twice (quoted ones, ones that broke off): bounds the work."""
+_LONG_TRIAL: Final = 512
+"""Text after an opener that proved to be prose, and that is not read twice too often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Grammar:
             `lead_in_part`.
         separator: framing eaten after tool markup, as much of it as is there.
         prose_after_opener: as in `syntax.Syntax`.
+        words: openers that are prose as well: literal where no call follows, whatever
+            `prose_after_opener` says of the others.
         first: a block that is tried where visible text begins, for calls that need no opener
             there; BAD with `begun` false says that the text is prose.
         header: an opener with what its header begins with (`<|tool_call_begin|>functions.`), which
@@ -62,6 +66,7 @@ class Grammar:
     lead_in_part: bool = False
     separator: str = ""
     prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
+    words: tuple[str, ...] = ()
     header: str = ""
     prefix: str = ""
     first: Callable[[Reading], Block] | None = None
@@ -255,13 +260,26 @@ class TurnParser:
 
     def _not_a_call(self) -> None:
         self._output.discard()
-        self._buffer.rewind()
         self._state = _State.PROSE
-        prose = self._grammar.prose_after_opener
+        word = self._opener in self._grammar.words
+        prose = "literal" if word else self._grammar.prose_after_opener
         if prose == "literal":
-            self._prose.put(self._opener)
-        elif prose == "dropped" and self._opener and self._prose.channel == "text":
+            self._as_prose()
+            return
+        self._buffer.rewind()
+        if prose == "dropped" and self._opener and self._prose.channel == "text":
             self._state = _State.GARBAGE
+
+    def _as_prose(self) -> None:
+        """The opener was prose, and so may be what was read after it."""
+        self._prose.put(self._opener)
+        read = self._buffer.kept
+        self._trials += len(read) > _LONG_TRIAL
+        if self._trials > _MAX_TRIALS and len(read) > _LONG_TRIAL:
+            self._buffer.forget()
+            self._prose.put(read)
+        else:
+            self._buffer.rewind()
 
     def _call_broke_off(self) -> None:
         """Look for a good call that the broken one may have swallowed, else skip its rest."""

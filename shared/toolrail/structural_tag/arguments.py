@@ -70,10 +70,7 @@ class Held:
 
 def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Held:
     """The format of `tool`'s arguments under the deployment's schema mode."""
-    schema = tool.parameters
-    if tool.strict is False and options.schema == "auto":
-        schema = None
-    root = _object_schema(schema)
+    root = _root(tool, options)
     any_order = options.tool_arguments_any_order
     if isinstance(style, JsonStyle):
         return Held(_json_schema(style.style, root, any_order=any_order))
@@ -81,6 +78,17 @@ def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Hel
         grammar, free = notation_grammar(style, root, any_order=any_order)
         return Held({"type": "grammar", "grammar": grammar}, free)
     return _held_elements(style, root, options)
+
+
+def held_rules(style: NotationStyle, tool: Tool, options: TagOptions, prefix: str) -> str:
+    """The rules of the grammar of `tool`'s arguments, from `<prefix>root` on, to stand in one."""
+    any_order = options.tool_arguments_any_order
+    return notation_grammar(style, _root(tool, options), any_order=any_order, prefix=prefix)[0]
+
+
+def _root(tool: Tool, options: TagOptions) -> Mapping[str, object]:
+    relaxed = tool.strict is False and options.schema == "auto"
+    return _object_schema(None if relaxed else tool.parameters)
 
 
 def _held_elements(style: XmlStyle, root: Mapping[str, object], options: TagOptions) -> Held:

@@ -71,16 +71,17 @@ _NOTHING: Final[Schema] = {}
 
 
 def notation_grammar(
-    style: NotationStyle, root: Schema, *, any_order: bool
+    style: NotationStyle, root: Schema, *, any_order: bool, prefix: str = ""
 ) -> tuple[str, list[str]]:
     """EBNF of a tool's arguments, and what of the schema it does not hold, each as `path: why`.
 
-    O(schema), of which at most `MAX_RULES` rules are written.
+    Its first rule is `root`; `prefix` begins the name of every rule. O(schema), of which at most
+    `MAX_RULES` rules are written.
     """
-    writer = _Writer(style, root, any_order=any_order)
+    writer = _Writer(style, root, prefix, any_order=any_order)
     if writer.write():
         return writer.text(), writer.free
-    anything = _Writer(style, {"type": "object"}, any_order=any_order)
+    anything = _Writer(style, {"type": "object"}, prefix, any_order=any_order)
     anything.write()
     return anything.text(), ["type: the schema makes too large a grammar"]
 
@@ -104,11 +105,12 @@ class _Place:
 class _Writer:
     """Writes the rules of one tool."""
 
-    def __init__(self, style: NotationStyle, root: Schema, *, any_order: bool) -> None:
+    def __init__(self, style: NotationStyle, root: Schema, prefix: str, *, any_order: bool) -> None:
         self._style: Final = style
+        self._prefix: Final = prefix
         self._root: Final = root
         self._any_order: Final = any_order
-        self._rules: Final[dict[str, str]] = {"root": ebnf.EMPTY}
+        self._rules: Final[dict[str, str]] = {f"{prefix}root": ebnf.EMPTY}
         self._known: Final[dict[tuple[object, ...], str]] = {}
         self._pending: Final[deque[tuple[str, Schema, _Place]]] = deque()
         self._free: Final[dict[str, None]] = {}
@@ -120,7 +122,7 @@ class _Writer:
 
     def write(self) -> bool:
         """Writes all rules; False when they would be too many."""
-        self._rules["root"] = self._value(self._root, _Place("arguments", ""))
+        self._rules[f"{self._prefix}root"] = self._value(self._root, _Place("arguments", ""))
         while self._pending and len(self._rules) <= MAX_RULES:
             name, node, place = self._pending.popleft()
             self._rules[name] = self._value(node, place)
@@ -132,7 +134,7 @@ class _Writer:
 
     def rule(self, body: str) -> str:
         """A rule of its own."""
-        name = f"r{len(self._rules)}"
+        name = f"{self._prefix}r{len(self._rules)}"
         self._rules[name] = body
         return name
 

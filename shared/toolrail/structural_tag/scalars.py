@@ -49,8 +49,8 @@ def string_body(node: Schema, notation: Notation, text: str, leave: Leave) -> st
         return ebnf.expression(counted, escaped=notation.escaped)
     if not low:
         return None
-    head = Repeat(Chars(allowed(notation)), low, low)
-    return f"{ebnf.expression(head, escaped=notation.escaped)} {text}"
+    one = ebnf.expression(Chars(allowed(notation)), escaped=notation.escaped)
+    return ebnf.joined(ebnf.repeated(one, low, low), text)
 
 
 def _patterned(node: Schema, notation: Notation, leave: Leave) -> Node | None:

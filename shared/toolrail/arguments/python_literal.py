@@ -1,0 +1,447 @@
+r"""Python literals read from a stream and written as JSON text: never evaluated, left to right.
+
+`location="NYC", days=3, on=True, opts={'a': (1, None)}` → `{"location": "NYC", "days": 3, …}`
+
+Strings have Python's prefixes, quotes and escapes; whole numbers keep their digits; tuples are
+arrays. What is no literal (names, calls, operators, sets, placeholders) is refused at its first
+wrong character. Nesting is bounded, and nothing is looked at twice.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from enum import Enum, auto
+from typing import Final
+
+from toolrail.arguments.json_value import Read
+from toolrail.arguments.output import Output
+from toolrail.arguments.types import json_string
+from toolrail.scan import Buffer
+
+MAX_DEPTH: Final = 128
+"""Containers inside each other; deeper ones are no arguments."""
+NOT_IN_NAMES: Final = " \t\n\r=(),[]{}\"'`#:;<>|\\"
+"""What the name of an argument cannot hold."""
+_MAX_NAME: Final = 1_000
+_MAX_BASED: Final = 256
+"""Longest number in another base than ten; such a one is converted."""
+_NAME: Final = re.compile(rf"[^{re.escape(NOT_IN_NAMES)}\s]+")
+_WORD: Final = re.compile(r"\w+")
+_NUMBER_RUN: Final = re.compile(r"[\w.]+")
+_WHOLE: Final = re.compile(r"(?:0(?:_?0)*|[1-9](?:_?[0-9])*)\Z")
+_BASED: Final = re.compile(
+    r"0(?:[xX](?:_?[0-9a-fA-F])+|[oO](?:_?[0-7])+|[bB](?:_?[01])+)\Z", re.ASCII
+)
+_FLOAT: Final = re.compile(
+    r"([0-9](?:_?[0-9])*)?(\.([0-9](?:_?[0-9])*)?)?([eE][+-]?[0-9](?:_?[0-9])*)?\Z"
+)
+_WORDS: Final = {
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "true": "true",
+    "false": "false",
+    "null": "null",
+}
+_PREFIXES: Final = frozenset({"r", "u", "b", "f", "br", "rb", "fr", "rf"})
+_CLOSERS: Final = {"[": "]", "(": ")", "{": "}"}
+_SIMPLE: Final = {
+    "\n": "",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
+_OCTAL: Final = re.compile(r"[0-7]{1,3}")
+_HEX_DIGITS: Final = {"x": 2, "u": 4, "U": 8}
+_HEX: Final = re.compile(r"[0-9a-fA-F]*")
+_MAX_CHARACTER_NAME: Final = 100
+
+
+class _At(Enum):
+    NAME = auto()
+    EQUALS = auto()
+    KEY = auto()
+    COLON = auto()
+    VALUE = auto()
+    WORD = auto()
+    NUMBER = auto()
+    QUOTE = auto()
+    STRING = auto()
+    JOIN = auto()  # after a string: another one is part of it
+    AFTER = auto()
+
+
+class _Frame:
+    """An open container. `mark`: of a parenthesis, where its bracket goes if it is a tuple."""
+
+    __slots__ = ("closer", "comma", "count", "mark")
+
+    def __init__(self, closer: str, mark: int = -1) -> None:
+        self.closer: Final = closer
+        self.mark: Final = mark
+        self.count = 0
+        self.comma = False
+
+
+class KeywordArguments:
+    """Reads the arguments of one call, its parenthesis opened, and puts them out as JSON text.
+
+    DONE: the closing parenthesis came. Amortised O(characters).
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output: Final = output
+        self._pieces: list[str] = ["{"]
+        self._stack: Final[list[_Frame]] = [_Frame("arguments")]
+        self._tuples = 0  # open parentheses that may prove to be tuples
+        self._at = _At.NAME
+        self._token: list[str] = []
+        self._length = 0
+        self._sign = ""
+        self._is_key = False
+        self._raw = self._bytes = self._formatted = False
+        self._quote = ""
+
+    def read(self, buffer: Buffer, *, final: bool = False) -> Read:
+        """Read on."""
+        steps = {
+            _At.NAME: self._read_name,
+            _At.EQUALS: self._read_equals,
+            _At.KEY: self._read_key,
+            _At.COLON: self._read_colon,
+            _At.VALUE: self._read_value,
+            _At.WORD: self._read_word,
+            _At.NUMBER: self._read_number,
+            _At.QUOTE: self._read_quote,
+            _At.STRING: self._read_string,
+            _At.JOIN: self._read_join,
+            _At.AFTER: self._read_after,
+        }
+        status: Read | None = None
+        while status is None:
+            status = steps[self._at](buffer)
+        if not self._tuples and status is not Read.BAD:
+            self._output.arguments("".join(self._pieces))
+            self._pieces = []
+        return status
+
+    # --- names, keys and what stands between ---
+
+    def _next(self, buffer: Buffer) -> str:
+        """The next character that is no white space, or nothing yet."""
+        buffer.skip_space()
+        return buffer.peek()
+
+    def _run(self, buffer: Buffer, pattern: re.Pattern[str]) -> bool:
+        """Take what belongs to a token; False when more of it may come."""
+        found = pattern.match(buffer.window, buffer.pos)
+        if found:
+            self._token.append(buffer.take(found.end() - buffer.pos))
+            self._length += len(self._token[-1])
+        return len(buffer) > 0
+
+    def _taken(self) -> str:
+        token = "".join(self._token)
+        self._token, self._length = [], 0
+        return token
+
+    def _read_name(self, buffer: Buffer) -> Read | None:
+        if not self._token and self._next(buffer) == ")":
+            return self._close(buffer)
+        more = self._run(buffer, _NAME)
+        if self._length > _MAX_NAME:
+            return Read.BAD
+        if not more:
+            return Read.MORE
+        name = self._taken()
+        if not name:
+            return Read.BAD
+        self._separate()
+        self._pieces.append(json_string(name) + ": ")
+        self._at = _At.EQUALS
+        return None
+
+    def _read_equals(self, buffer: Buffer) -> Read | None:
+        return self._expect(buffer, "=")
+
+    def _read_colon(self, buffer: Buffer) -> Read | None:
+        return self._expect(buffer, ":")
+
+    def _expect(self, buffer: Buffer, sign: str) -> Read | None:
+        following = self._next(buffer)
+        if following != sign:
+            return Read.BAD if following else Read.MORE
+        buffer.take(1)
+        if sign == ":":
+            self._pieces.append(": ")
+        self._is_key = False
+        self._at = _At.VALUE
+        return None
+
+    def _separate(self) -> None:
+        frame = self._stack[-1]
+        if frame.count:
+            self._pieces.append(", ")
+        frame.count += 1
+
+    def _read_key(self, buffer: Buffer) -> Read | None:
+        following = self._next(buffer)
+        if not following:
+            return Read.MORE
+        if following == "}":
+            return self._close(buffer)
+        self._is_key = True
+        return self._begin_scalar(following)
+
+    def _read_after(self, buffer: Buffer) -> Read | None:
+        following = self._next(buffer)
+        frame = self._stack[-1]
+        if not following:
+            return Read.MORE
+        if self._is_key:
+            self._at = _At.COLON
+            return None
+        if following == frame.closer or (following == ")" and frame.closer == "arguments"):
+            return self._close(buffer)
+        if following != ",":
+            return Read.BAD
+        buffer.take(1)
+        frame.comma = True
+        begins = {"arguments": _At.NAME, "}": _At.KEY}
+        self._at = begins.get(frame.closer, _At.VALUE)
+        return None
+
+    # --- values ---
+
+    def _read_value(self, buffer: Buffer) -> Read | None:
+        following = self._next(buffer)
+        if not following:
+            return Read.MORE
+        frame = self._stack[-1]
+        if following == frame.closer and following in "])":
+            return self._close(buffer)
+        if following in _CLOSERS:
+            return self._open(buffer)
+        return self._begin_scalar(following)
+
+    def _begin_value(self) -> None:
+        if self._stack[-1].closer in ("]", ")") or self._is_key:
+            self._separate()
+
+    def _open(self, buffer: Buffer) -> Read | None:
+        if len(self._stack) > MAX_DEPTH:
+            return Read.BAD
+        self._begin_value()
+        bracket = buffer.take(1)
+        mark = len(self._pieces) if bracket == "(" else -1
+        self._pieces.append("" if bracket == "(" else bracket)
+        self._tuples += bracket == "("
+        self._stack.append(_Frame(_CLOSERS[bracket], mark))
+        self._at = _At.KEY if bracket == "{" else _At.VALUE
+        return None
+
+    def _close(self, buffer: Buffer) -> Read | None:
+        frame = self._stack.pop()
+        buffer.take(1)
+        if frame.closer != ")":
+            self._pieces.append("}" if frame.closer == "arguments" else frame.closer)
+        elif frame.comma or not frame.count:
+            self._pieces[frame.mark] = "["
+            self._pieces.append("]")
+        self._tuples -= frame.closer == ")"
+        self._is_key = False
+        self._at = _At.AFTER
+        return None if self._stack else Read.DONE
+
+    def _begin_scalar(self, following: str) -> Read | None:
+        self._sign = ""
+        if following in "'\"":
+            self._begin_value()
+            self._begin_string("")
+            self._pieces.append('"')
+        elif following.isalpha() or following == "_":
+            self._at = _At.WORD
+        elif following in "+-." or following.isdigit():
+            self._at = _At.NUMBER
+        else:
+            return Read.BAD
+        return None
+
+    def _put_scalar(self, text: str) -> None:
+        self._begin_value()
+        self._pieces.append(json_string(text) if self._is_key else text)
+        self._at = _At.AFTER
+
+    def _read_word(self, buffer: Buffer) -> Read | None:
+        """A constant, or the prefix of a string."""
+        more = self._run(buffer, _WORD)
+        if self._length > _MAX_NAME:
+            return Read.BAD
+        if not more:
+            return Read.MORE
+        word = self._taken()
+        if buffer.peek() in ("'", '"') and word.lower() in _PREFIXES:
+            self._begin_value()
+            self._begin_string(word.lower())
+            self._pieces.append('"')
+        elif word in _WORDS:
+            self._put_scalar(_WORDS[word])
+        else:
+            return Read.BAD
+        return None
+
+    def _read_number(self, buffer: Buffer) -> Read | None:
+        if not self._token:
+            following = self._next(buffer)
+            if following in ("+", "-") and not self._sign:
+                self._sign = buffer.take(1)
+                return None
+        if not self._run(buffer, _NUMBER_RUN):
+            return Read.MORE
+        token = self._token
+        exponent = bool(token) and token[-1][-1:] in ("e", "E") and token[0][:2].lower() != "0x"
+        if exponent and buffer.peek() in ("+", "-"):
+            self._token.append(buffer.take(1))
+            return None
+        number = _json_number(self._taken())
+        if number is None:
+            return Read.BAD
+        self._put_scalar(("-" if self._sign == "-" else "") + number)
+        return None
+
+    # --- strings ---
+
+    def _begin_string(self, prefix: str) -> None:
+        self._raw, self._bytes = "r" in prefix, "b" in prefix
+        self._formatted = "f" in prefix
+        self._at = _At.QUOTE
+
+    def _read_quote(self, buffer: Buffer) -> Read | None:
+        ahead = buffer.peek(3)
+        if len(ahead) < 3 and ahead == ahead[:1] * len(ahead):
+            return Read.MORE
+        self._quote = ahead if ahead == ahead[0] * 3 else ahead[0]
+        buffer.take(len(self._quote))
+        self._at = _At.STRING
+        return None
+
+    def _read_string(self, buffer: Buffer) -> Read | None:
+        quote = self._quote
+        plain = _PLAIN[quote[0], self._formatted].match(buffer.window, buffer.pos)
+        if plain:
+            self._pieces.append(json_string(buffer.take(plain.end() - buffer.pos))[1:-1])
+        following = buffer.peek()
+        if not following:
+            return Read.MORE
+        if following == "\\":
+            return self._read_escape(buffer)
+        if following != quote[0]:
+            return Read.BAD  # a placeholder of a formatted string
+        ahead = buffer.peek(len(quote))
+        if ahead == quote:
+            buffer.take(len(quote))
+            self._at = _At.JOIN
+        elif len(ahead) < len(quote) and ahead == quote[: len(ahead)]:
+            return Read.MORE
+        else:
+            self._pieces.append(json_string(buffer.take(1))[1:-1])
+        return None
+
+    def _read_join(self, buffer: Buffer) -> Read | None:
+        following = self._next(buffer) if not self._token else "a"
+        if following in ("'", '"'):
+            self._begin_string("")
+        elif following and (following.isalpha() or following == "_"):
+            if not self._run(buffer, _WORD):
+                return Read.MORE
+            prefix = self._taken().lower()
+            if prefix not in _PREFIXES or buffer.peek() not in ("'", '"'):
+                return Read.BAD
+            self._begin_string(prefix)
+        elif following:
+            self._pieces.append('"')
+            self._at = _At.AFTER
+        else:
+            return Read.MORE
+        return None
+
+    def _read_escape(self, buffer: Buffer) -> Read | None:
+        """A backslash and what it stands for; None also where it is data."""
+        letter = buffer.peek(2)[1:]
+        if not letter:
+            return Read.MORE
+        coded = letter in "01234567x" or (letter in "uUN" and not self._bytes)
+        if coded and not self._raw:
+            return self._read_code(buffer, letter)
+        plain = "\\" + letter
+        return self._put(buffer, 2, plain if self._raw else _SIMPLE.get(letter, plain))
+
+    def _read_code(self, buffer: Buffer, letter: str) -> Read | None:
+        if letter in _HEX_DIGITS:
+            return self._read_hex(buffer, letter)
+        if letter == "N":
+            return self._read_named(buffer)
+        digits = _OCTAL.match(buffer.window, buffer.pos + 1)
+        assert digits is not None
+        if len(digits[0]) < 3 and digits.end() == len(buffer.window):
+            return Read.MORE
+        return self._put(buffer, 1 + len(digits[0]), chr(int(digits[0], 8)))
+
+    def _read_hex(self, buffer: Buffer, letter: str) -> Read | None:
+        wanted = _HEX_DIGITS[letter]
+        digits = _HEX.match(buffer.window, buffer.pos + 2, buffer.pos + 2 + wanted)
+        assert digits is not None
+        if len(digits[0]) < wanted:
+            return Read.MORE if digits.end() == len(buffer.window) else Read.BAD
+        code = int(digits[0], 16)
+        return self._put(buffer, 2 + wanted, chr(code)) if code <= 0x10FFFF else Read.BAD
+
+    def _read_named(self, buffer: Buffer) -> Read | None:
+        window, start = buffer.window, buffer.pos + 2
+        end = window.find("}", start, start + _MAX_CHARACTER_NAME)
+        if end < 0:
+            may_come = len(window) - start < _MAX_CHARACTER_NAME
+            return Read.MORE if may_come and window[start : start + 1] in ("", "{") else Read.BAD
+        try:
+            character = unicodedata.lookup(window[start + 1 : end])
+        except KeyError:
+            return Read.BAD
+        return self._put(buffer, end + 1 - buffer.pos, character)
+
+    def _put(self, buffer: Buffer, count: int, text: str) -> None:
+        """Take the escape and write what it stands for."""
+        buffer.take(count)
+        surrogate = len(text) == 1 and "\ud800" <= text <= "\udfff"
+        self._pieces.append(f"\\u{ord(text):04x}" if surrogate else json_string(text)[1:-1])
+
+
+_PLAIN: Final = {
+    (quote, formatted): re.compile(rf"[^\\{quote}{'{}' if formatted else ''}]+")
+    for quote in "'\""
+    for formatted in (False, True)
+}
+
+
+def _json_number(token: str) -> str | None:
+    """A number as JSON writes it, its digits kept; None: it is none."""
+    if _WHOLE.match(token):
+        return token.replace("_", "").lstrip("0") or "0"
+    if _BASED.match(token):
+        return str(int(token, 0)) if len(token) <= _MAX_BASED else None
+    found = _FLOAT.match(token)
+    if found is None:
+        return None
+    before, point, after, exponent = (part or "" for part in found.groups())
+    if not (before or after) or not (point or exponent):
+        return None
+    whole = before.replace("_", "").lstrip("0") or "0"
+    fraction = f".{after.replace('_', '') or '0'}" if point else ""
+    return whole + fraction + exponent.replace("_", "")
