@@ -405,3 +405,18 @@ def test_muse_spark_shows_commentary_and_keeps_developer_messages() -> None:
     )
     # To muse_glimmer both are tools.
     assert parse(ParseSpec("muse_glimmer", "muse_glimmer"), wire).content == "Hi."
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("spaces", "shown_as_text"), [(1, False), (256, False), (257, True)])
+def test_whitespace_between_messages_separates_them(
+    name: str, spaces: int, shown_as_text: bool
+) -> None:
+    spelling = import_module(f"toolrail.families.{name}").SPELLING
+    head, _, rest = pair(name).render([Reasoning("hm"), PONG]).partition(spelling.between)
+    wire = head + "\n" * spaces + spelling.between + rest
+    spec = ParseSpec(name, pair(name).reasoning_parser, (PING,))
+    for chunks in ([wire], list(wire)):
+        turn = parse(spec, chunks)
+        assert (turn.reasoning, turn.calls) == ("hm", (PONG,))
+        assert turn.content == ("\n" * spaces if shown_as_text else None)

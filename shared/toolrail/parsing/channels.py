@@ -23,6 +23,8 @@ from toolrail.scan import Buffer, Markers
 
 Place: TypeAlias = Literal["text", "reasoning", "nowhere"]
 
+_MAX_SPACE: Final = 256
+"""Longest whitespace between two messages that only separates them; more of it is text."""
 _MAX_TRIALS: Final = 16
 """Broken calls after which it is looked for a message that they swallowed; bounds the work."""
 
@@ -118,6 +120,8 @@ class MessageParser:
         buffer = self._buffer
         window, space = buffer.window, _space(buffer)
         after = buffer.pos + space
+        if space > _MAX_SPACE:
+            return True
         if after == len(window):
             if final and self._began:
                 buffer.take(space)
@@ -312,8 +316,6 @@ class MessageParser:
 
 
 def _space(buffer: Buffer) -> int:
-    """Length of the whitespace that comes next."""
-    window, at = buffer.window, buffer.pos
-    while at < len(window) and window[at].isspace():
-        at += 1
-    return at - buffer.pos
+    """Length of the whitespace that comes next, as far as it matters."""
+    ahead = buffer.peek(_MAX_SPACE + 1)
+    return len(ahead) - len(ahead.lstrip())
