@@ -2,7 +2,8 @@
 
 A turn is reasoning and remarks, then an answer or calls. Every text excludes every control string,
 so that nothing in it can be taken for a header, and each header is spelled out: no call can begin
-but where the grammar means one, whatever the channel.
+but where the grammar means one, whatever the channel. `exclude_special_tokens: false` changes
+nothing here: without the exclusion a text could open any message.
 """
 
 from __future__ import annotations
