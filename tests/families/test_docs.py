@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import toolrail.syntax as parts
+from tests.families import table
 from toolrail.families import qwen3_coder
 from toolrail.families.hermes import THINK
 from toolrail.templated import templated
@@ -23,3 +24,9 @@ def test_the_example_is_the_family() -> None:
     written, real = names["FAMILY"], qwen3_coder.FAMILY
     functions = {"parser": real.parser, "tag": real.tag, "render": real.render}
     assert replace(written, **functions) == real
+
+
+def test_the_table_of_families_is_what_the_records_do() -> None:
+    assert table.DOCUMENT.read_text("utf-8") == table.document(), (
+        "run python -m tests.families.table and commit docs/families.md"
+    )
