@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.families.loading import CASES, FAMILIES, cases, events
+from tests.families.test_real_tokens import own_markers
 from tests.families.walking import tag_json
 from toolrail.errors import CallerError
 from toolrail.events import ArgumentsDelta, Call
@@ -38,6 +39,8 @@ this page to it. How a family is added: [adding a family](adding-a-family.md).
 - **tag**: tool choices that a structural tag holds. **bans**: what a `none` tag keeps out.
 - **held** and **left**: of the JSON Schema keywords that were tried, which the grammar holds and
   which are relaxed or dropped and checked after generation.
+- **tokens**: every case also runs id by id through DeepSeek's vocabulary. `real`: it has the family's
+  single-token markers itself; `added`: they were added to it; `text`: the family has none.
 - **cases**: rows of `tests/families/cases/`, and how many came from a published corpus.
 
 """
@@ -50,6 +53,7 @@ _COLUMNS: Final = (
     "bans",
     "held",
     "left",
+    "tokens",
     "cases",
 )
 _TOOL: Final = Tool(
@@ -109,6 +113,7 @@ def _row(name: str) -> tuple[str, ...]:
         _code(pair.bans),
         ", ".join(held) or "nothing",
         ", ".join(left) or "nothing",
+        _tokens(pair),
         f"{len(found)} ({published})",
     )
 
@@ -169,6 +174,13 @@ def _verdict(tag: str) -> CallerError | None:
     except GrammarError as error:
         return CallerError(str(error))
     return None
+
+
+def _tokens(pair: Dialect) -> str:
+    special = {marker.text for marker in pair.markers if marker.special}
+    if not special:
+        return "text"
+    return "real" if special <= own_markers() else "added"
 
 
 def _origin(name: str, *origins: str) -> list[bool]:
