@@ -83,6 +83,14 @@ def test_up_says_that_the_port_is_taken(capsys: pytest.CaptureFixture[str]) -> N
     assert f"--port: cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("port", ["65536", "99999", "-1"])
+def test_up_listens_on_no_other_port_than_the_one_asked_for(
+    port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", "--engine", "scripted", f"--port={port}"]) == 2
+    assert capsys.readouterr().err == f"toolrail up: --port: must be 0 to 65535, not {port}\n"
+
+
 def test_a_reader_that_has_left_is_no_error_of_the_installed_command() -> None:
     command = Path(sys.executable).with_name("toolrail")
     reader, writer = os.pipe()

@@ -24,6 +24,7 @@ TREE: Final = Path(__file__).resolve().parents[3]
 
 BACKLOG: Final = 1024
 """Connections that wait while no gateway accepts them."""
+_MAX_PORT: Final = 65_535
 
 _BAD_SETTINGS: Final = 2
 """Exit status of a service whose settings cannot work; starting it again would not help."""
@@ -106,6 +107,8 @@ def environment(given: Mapping[str, str], *, drain_s: float) -> dict[str, str]:
 
 def listen(host: str, port: int) -> socket.socket:
     """The socket for HTTP; port 0 takes a free one. Raises ConfigError when it cannot be had."""
+    if not 0 <= port <= _MAX_PORT:  # getaddrinfo takes larger ones and drops their upper bits
+        raise ConfigError("--port", f"must be 0 to {_MAX_PORT}, not {port}")
     with contextlib.ExitStack() as on_failure:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
