@@ -45,6 +45,11 @@ NOT_JSON = [
 ]
 
 
+def test_the_pattern_in_a_message_is_one_a_client_can_use() -> None:
+    error = refused(body(tools=[function("a b")]))
+    assert error.message.endswith("it must match '^[A-Za-z0-9_-]{1,64}$'.")
+
+
 @pytest.mark.parametrize(("data", "word"), NOT_JSON)
 def test_a_body_that_is_not_json(data: bytes, word: str) -> None:
     error = refused(data)

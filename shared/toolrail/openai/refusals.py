@@ -144,7 +144,7 @@ def _out_of_range(param: str, found: re.Match[str]) -> CallerError:
 
 
 def _wrong_pattern(param: str, found: re.Match[str]) -> CallerError:
-    pattern = found["pattern"].replace(r"\Z", "$")
+    pattern = found["pattern"].replace(r"\\Z", "$")  # quoted as Python quotes it
     return _refused(param, f"Invalid value for {_named(param)}: it must match {pattern}.")
 
 
