@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ import msgspec
 
 from toolrail.errors import ConfigError
 
+_SHIPPED: Final = files("toolrail").joinpath("families", "templates")
+"""Chat templates of models whose own does not do for tools."""
 _SAMPLING_DEFAULTS: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _POSITIONS: Final = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 
@@ -45,7 +48,10 @@ class ModelFiles:
 
 
 def read(directory: Path, *, custom_template: str = "") -> ModelFiles:
-    """The files of `directory`; `custom_template` is a file that replaces the model's template.
+    """The files of `directory`; `custom_template` replaces the model's template.
+
+    It is a file or, where there is no such file, the name of a template that ships with us
+    (`gemma4_tool`, with or without folders and the ending).
 
     Raises:
         ConfigError: no such directory, or a file that is needed is missing or unreadable.
@@ -63,7 +69,7 @@ def read(directory: Path, *, custom_template: str = "") -> ModelFiles:
     return ModelFiles(
         directory=directory,
         tokenizer_json=tokenizer_json,
-        chat_template=_text(Path(custom_template).expanduser(), "custom-jinja-template")
+        chat_template=_given_template(custom_template)
         if custom_template
         else _template(directory, tokenizer_config),
         context_length=next(
@@ -78,6 +84,14 @@ def read(directory: Path, *, custom_template: str = "") -> ModelFiles:
             if isinstance(value := generation.get(key), int | float)
         },
     )
+
+
+def _given_template(name: str) -> str:
+    path = Path(name).expanduser()
+    shipped = {item.name: item for item in _SHIPPED.iterdir()}.get(f"{path.stem}.jinja")
+    if shipped is not None and not path.exists():
+        return shipped.read_text(encoding="utf-8")
+    return _text(path, "custom-jinja-template")
 
 
 def _template(directory: Path, tokenizer_config: Mapping[str, object]) -> str:

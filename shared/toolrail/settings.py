@@ -182,7 +182,8 @@ class WorkerSettings(CommonSettings):
         tool_call_parser: name of the tool parser, or empty.
         reasoning_parser: name of the reasoning parser, or empty.
         structural_tag: boolean or JSON object (specification: *CLI Flags*).
-        custom_jinja_template: template file that replaces the model's own.
+        custom_jinja_template: template that replaces the model's own: a file, or the name of one
+            that ships with us (`gemma4_tool`).
         exclude_tools_when_tool_choice_none: drop tools from the prompt under `none`.
         dyn_parser_version: `auto`, `1` or `2`; validates the pair of parsers.
         argument_validation: what becomes of calls and answers that break what no grammar held:

@@ -76,6 +76,23 @@ def test_a_template_file_goes_before_the_tokenizer_config_and_a_given_one_before
     assert model_files.read(path, custom_template=str(given)).chat_template == "given"
 
 
+@pytest.mark.parametrize(
+    "name", ["gemma4_tool", "gemma4_tool.jinja", "examples/chat_templates/gemma4_tool.jinja"]
+)
+def test_a_template_that_ships_with_us_is_found_by_name(tmp_path: Path, name: str) -> None:
+    found = model_files.read(directory(tmp_path), custom_template=name).chat_template
+    template = ChatTemplate(found, bos_token="<bos>", eos_token=None)
+    assert template.render([{"role": "user", "content": "Hi"}]) == (
+        "<bos><|turn>user\nHi<turn|>\n<|turn>model\n"
+    )
+
+
+def test_a_file_goes_before_a_template_that_ships_with_us(tmp_path: Path) -> None:
+    given = tmp_path / "gemma4_tool.jinja"
+    given.write_text("own", encoding="utf-8")
+    assert model_files.read(directory(tmp_path), custom_template=str(given)).chat_template == "own"
+
+
 def test_named_templates_become_one_that_chooses_by_tools(tmp_path: Path) -> None:
     named = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
     found = model_files.read(directory(tmp_path, tokenizer_config={"chat_template": named}))

@@ -29,7 +29,7 @@ from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.turn import Grammar
 from toolrail.render import render_turn
 from toolrail.scan import Buffer
-from toolrail.structural_tag import TagFormat, any_text, ebnf, either, sequence
+from toolrail.structural_tag import TagFormat, any_text, ebnf, either
 from toolrail.structural_tag.arguments import held_rules
 from toolrail.structural_tag.templated import (
     CallMarkers,
@@ -233,8 +233,7 @@ def _tag(request: TagRequest) -> TagFormat | None:
     elif policy.choice == "named":
         body = rules.format("list")
     elif policy.choice == "required":
-        following = [] if policy.single else [rules.format("text")]
-        body = sequence([rules.format("list"), *following])
+        body = rules.format("list" if policy.single else "list text")
     else:
         body = rules.format("text")
     return after_reasoning(body, SYNTAX, MARKERS, request)
