@@ -33,9 +33,11 @@ def test_events_do_not_depend_on_the_cuts(case: Case) -> None:
     }
     for at in random.Random(case.id).sample(range(len(text) + 1), min(2, len(text) + 1)):
         streams[f"cut at {at}"] = [text[:at], text[at:]]
+    whole = parse(case.spec, [text], cut=case.cut)
     for cut, chunks in streams.items():
         turn = parse(case.spec, chunks, cut=case.cut)
         assert shown(turn) == case.events, cut
+        assert turn == whole, cut  # the arguments' own bytes too
         for wire_id, call in zip(case.wire_ids, turn.calls, strict=True):
             assert wire_id in (None, call.id)
 

@@ -81,21 +81,22 @@ def closing(text: str, start: int, quote: str, *, strict: bool, final: bool) -> 
     What is quoted, just before `start`, is taken to end in no space. -1: the quotation does not
     close; None: more text decides. Looks at no more than `CONTEXT` characters.
     """
-    limit = min(len(text), start + CONTEXT)
+    bound = start + CONTEXT
+    limit = min(len(text), bound)
     for at in range(start, limit):
         character = text[at]
         if quote == FENCE:
-            if text.startswith(FENCE, at):
+            if text.startswith(FENCE, at, bound):
                 return at + len(FENCE)
-            if strict and not (character.isspace() or FENCE.startswith(text[at:])):
+            if strict and not (character.isspace() or FENCE.startswith(text[at:bound])):
                 return -1
+        elif character == quote and at + 1 == len(text) and not final:
+            return None  # what follows says whether it closes or opens
         elif character == quote and _closes(text, at, strict, quoted=at == start):
-            if at + 1 == len(text) and not final:
-                return None
             return at + 1
         elif _ends_quotation(text, at, strict) or (character == quote and _opens(text, at, strict)):
             return -1
-    return None if limit == len(text) and limit < start + CONTEXT and not final else -1
+    return None if limit == len(text) and limit < bound and not final else -1
 
 
 def _ends_quotation(text: str, at: int, strict: bool) -> bool:

@@ -271,7 +271,8 @@ class CallsBlock:
         return None
 
     def _read_json(self, buffer: Buffer, final: bool) -> Read | None:
-        buffer.skip_space()
+        if not self._json.first:
+            buffer.skip_space()
         text = self._json.read(buffer, final=final)
         if self._json.first not in ("{", ""):
             return Read.BAD
