@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -22,6 +23,7 @@ from toolrail.structural_tag import TagOptions
 from toolrail.tools import Tool
 
 FAST_PER_TAG = 10
+WALK_PER_START = 200
 SLOW_PER_TAG = 2_000
 _WITHOUT_TAG = ("default",)
 WALKED = [name for name in FAMILIES if name not in _WITHOUT_TAG]
@@ -39,6 +41,16 @@ def test_walk(name: str) -> None:
     for setting in SETTINGS:
         if setting.parallel or (setting.strict and setting.choice != "none"):
             walk(name, setting, FAST_PER_TAG)
+
+
+@pytest.mark.walk
+@pytest.mark.parametrize("name", WALKED)
+def test_walk_of_every_choice_and_start(name: str) -> None:
+    """At least `WALK_PER_START` strings for each tool choice and start, over its settings."""
+    starts = Counter((setting.choice, setting.starts_in) for setting in SETTINGS)
+    for setting in SETTINGS:
+        settings = starts[setting.choice, setting.starts_in]
+        walk(name, setting, -(-WALK_PER_START // settings))
 
 
 @pytest.mark.slow
