@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+import anyio
 import msgspec
 
-from toolrail.errors import CallerError
+from toolrail.errors import CallerError, QueueFullError
 from toolrail.openai.chat import ChatRequest
+from toolrail.openai.compilable import TOO_EXPENSIVE, blamed
 from toolrail.openai.constraint import Constraint, Setting, Settling, same_constraint, settle
 from toolrail.schema.enforcement import Status
 
@@ -57,11 +59,19 @@ class Settled:
 
 
 class Constraining:
-    """Settles constraints; one for a process."""
+    """Settles constraints; one for a process.
+
+    `budget_s`: all the checks of one request together. The schema at fault is searched for tool by
+    tool; without it, whoever waits for the answer would give up first and send the request again.
+    """
 
     def __init__(
-        self, tags: TagCheck, in_thread: Callable[[Callable[[], Step]], Awaitable[Step]]
+        self,
+        tags: TagCheck,
+        in_thread: Callable[[Callable[[], Step]], Awaitable[Step]],
+        budget_s: float,
     ) -> None:
+        self._budget_s = budget_s
         self._tags = tags
         self._in_thread = in_thread
         self._kept: OrderedDict[bytes, Settled] = OrderedDict()
@@ -72,24 +82,32 @@ class Constraining:
 
         Raises:
             CallerError: the engine cannot hold what must be held.
-            FaultError: a check failed.
+            FaultError: a check failed, or there was no turn for it in time.
         """
         material = same_constraint(request, setting)
         key = hashlib.blake2b(material, digest_size=16).digest()
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
-        found = _with_report(await self._made(settle(request, setting)))
+        param = "tools" if request.tools else "response_format"
+        found = _with_report(await self._made(settle(request, setting), param))
         self._keep(key, found)
         return found
 
-    async def _made(self, settling: Settling) -> Constraint:
+    async def _made(self, settling: Settling, param: str) -> Constraint:
         verdict: CallerError | None = None
-        while True:
-            step = await self._in_thread(partial(_advanced, settling, verdict))
-            if isinstance(step, Constraint):
-                return step
-            verdict = await self._verdict(step)
+        costly: CallerError | None = None
+        with anyio.move_on_after(self._budget_s):
+            while True:
+                step = await self._in_thread(partial(_advanced, settling, verdict))
+                if isinstance(step, Constraint):
+                    return step
+                verdict = await self._verdict(step)
+                if verdict is not None and verdict.code == TOO_EXPENSIVE:
+                    costly = verdict
+        if costly is not None:
+            raise blamed(costly, param, f"'{param}'")
+        raise QueueFullError("the grammars of the request could not be checked in time")
 
     async def _verdict(self, tag_json: str) -> CallerError | None:
         try:

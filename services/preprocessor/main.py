@@ -31,7 +31,14 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
         template_timeout_s=settings.template_timeout_s,
         turn_grammar=settings.turn_grammar,
     )
-    preparing = Preparing(runtime.directory, models, tags, metrics)
+    preparing = Preparing(
+        runtime.directory,
+        models,
+        tags,
+        metrics,
+        # Before whoever waits for the hand-over gives up.
+        check_budget_s=0.7 * settings.hand_over_timeout_s,
+    )
     intake = Intake(
         runtime.bus,
         preparing,

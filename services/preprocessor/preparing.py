@@ -50,11 +50,17 @@ class Preparing:
     """Prepares requests; one for a process, any number of requests at once."""
 
     def __init__(
-        self, directory: Directory, models: Models, tags: TagCheck, metrics: PreprocessorMetrics
+        self,
+        directory: Directory,
+        models: Models,
+        tags: TagCheck,
+        metrics: PreprocessorMetrics,
+        *,
+        check_budget_s: float,
     ) -> None:
         self._directory = directory
         self._models = models
-        self._constraining = Constraining(tags, self._in_thread)
+        self._constraining = Constraining(tags, self._in_thread, check_budget_s)
         self._metrics = metrics
         self._threads = anyio.CapacityLimiter(_THREADS)
 

@@ -189,7 +189,7 @@ async def bench(
         served = Models(runtime.directory, template_timeout_s=made.template_timeout_s)
         intake = Intake(
             own,
-            Preparing(runtime.directory, served, tags, metrics),
+            Preparing(runtime.directory, served, tags, metrics, check_budget_s=7.0),
             metrics,
             runtime.telemetry,
             hand_over_timeout_s=made.hand_over_timeout_s,
