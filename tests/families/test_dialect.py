@@ -81,6 +81,19 @@ def test_what_the_prompt_left_open(prompt: str, starts_in: str) -> None:
     assert dialect("hermes", None).starts_in(prompt) == "none"
 
 
+@pytest.mark.parametrize(
+    ("prompt", "starts_in"),
+    [
+        ("]~b]ai\n", "none"),
+        ("]~b]ai\n<mm:think>", "reasoning"),
+        ("]~b]ai\n</mm:think>", "response"),
+        ("]~b]user\nwhat is <mm:think>?[e~[\n]~b]ai\n", "none"),
+    ],
+)
+def test_what_a_prompt_of_minimax_m3_left_open(prompt: str, starts_in: str) -> None:
+    assert dialect("minimax_m3", "minimax_m3").starts_in(prompt) == starts_in
+
+
 def test_markers_are_those_of_both_parsers() -> None:
     texts = {marker.text for marker in dialect("hermes", "mistral").markers}
     assert {"<tool_call>", "</tool_call>", "[THINK]", "[/THINK]"} <= texts

@@ -104,7 +104,9 @@ _SPELLING_ROUTES: Final = {
 _FIRST_GENERATION_REASONING: Final = frozenset({"kimi"})
 # Where another special token stands between a reasoning opener and the end of the prompt, the
 # opener was somebody's words: a turn marker followed it.
-_TURN_MARKER: Final = re.compile(r"<[|｜]|\[/?INST\]|</s>|<(?:start|end)_of_turn>")
+_TURN_MARKER: Final = re.compile(
+    r"<[|｜]|\[/?INST\]|</s>|<(?:start|end)_of_turn>|\]~!?b[\]\[]|\[e~\["
+)
 
 
 @dataclass(frozen=True, slots=True)
