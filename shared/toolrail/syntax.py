@@ -122,7 +122,6 @@ class XmlStyle:
             JSON, and strings that would be are written as JSON.
         framed: whether the frame is always written; else only around values that need it.
         engine: whether the grammar engine knows the style; else parameters are spelled out.
-        unheld: keywords of strings that are left free in this format.
         reserved: what no value may contain under a tag, although the parser would read it: the
             start of a closer, with which a value might go on to the limit. Not where the
             deployment turns exclusions off.
@@ -149,7 +148,6 @@ class XmlStyle:
     values: Literal["text", "json_or_text"] = "text"
     framed: bool = True
     engine: bool = True
-    unheld: tuple[str, ...] = ()
     reserved: str = ""
 
 

@@ -89,6 +89,7 @@ class Family:
         routes: generations of parsers (`dyn_parser_version`) that have this name.
         kept_tags: tool choices whose native tag stays where structural tags are switched off.
         turn_grammar: whether a tag holds every turn, also one without tools or a forced choice.
+        strict_refuses: schema keywords with which a strict tool is refused, held or not.
         starts_in: what a rendered prompt left open, for families whose reasoning is not a pair of
             markers.
     """
@@ -110,6 +111,7 @@ class Family:
     routes: frozenset[str] = frozenset({"1", "2"})
     kept_tags: tuple[ToolChoice, ...] = ()
     turn_grammar: bool = False
+    strict_refuses: tuple[str, ...] = ()
     starts_in: Callable[[str], StartsIn] | None = None
 
 

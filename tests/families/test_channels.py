@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +16,7 @@ from toolrail.events import Call, Item, Reasoning, Text, assemble
 from toolrail.families import Dialect, dialect
 from toolrail.grammar import accepts
 from toolrail.parsing import ParseSpec
+from toolrail.schema.normalise import normalise
 from toolrail.structural_tag import TagFormat, TagOptions
 from toolrail.tools import StartsIn, Tool, ToolChoice, ToolPolicy
 
@@ -297,22 +300,38 @@ def test_beam_reasons_first_and_says_something() -> None:
     assert accepts(tag("beam", "none", tools=()), render([Reasoning("h"), Text("Hello.")]))
 
 
-def test_beam_holds_all_but_patterns_and_formats() -> None:
+@pytest.mark.parametrize("name", ["beam", "muse_glimmer"])
+def test_constrained_strings_that_are_spelled_out(name: str) -> None:
+    """The schema as the normaliser gives it: lengths and formats are patterns by then."""
+    declared = {
+        "code": {"type": "string", "pattern": "^[A-Z]{2}$"},
+        "day": {"type": "string", "format": "date"},
+        "text": {"type": "string", "minLength": 2, "maxLength": 4},
+    }
     schema = {
         "type": "object",
-        "properties": {
-            "code": {"type": "string", "pattern": "^[A-Z]+$"},
-            "day": {"type": "string", "format": "date"},
-            "text": {"type": "string", "minLength": 2, "maxLength": 4},
-        },
-        "required": ["code", "day", "text"],
+        "properties": declared,
+        "required": [*declared],
         "additionalProperties": False,
     }
-    notes = pair("beam").left_free(Tool("f", schema), TagOptions())
-    assert [note.partition(":")[0] for note in notes] == [
-        "properties/code/pattern",
-        "properties/day/format",
-    ]
+    tool = Tool("f", normalise(schema, style=pair(name).argument_style).schema)
+    assert pair(name).left_free(tool, TagOptions()) == ()
+    held = tag(name, "required", tools=(tool,))
+    good = {"code": "AB", "day": "2024-05-06", "text": "a\né"}
+    for change, expected in (
+        ({}, True),
+        ({"code": "ab"}, False),
+        ({"day": "2024-13-06"}, False),
+        ({"text": "a"}, False),
+        ({"text": "abcde"}, False),
+    ):
+        arguments = json.dumps({**good, **change}, ensure_ascii=False)
+        wire = pair(name).render([Reasoning("h"), Call("f", arguments)])
+        if name == "beam":  # constrained values are framed, so that no newline of theirs is
+            wire = re.sub(r"(name=\"\w+\">)(.*?)(</rfl)", r"\1\n\2\n\3", wire, flags=re.DOTALL)
+        assert accepts(held, wire) == expected, wire
+        spec = ParseSpec(name, pair(name).reasoning_parser, (tool,))
+        assert json.loads(parse(spec, wire).calls[0].arguments) == {**good, **change}
 
 
 @pytest.mark.parametrize("text", ["\nab\n", "ab", "\n\n", "", "a\n", "\n"])

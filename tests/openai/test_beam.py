@@ -153,6 +153,20 @@ def test_an_applicable_strict_schema_must_be_held(schema: Any, choice: Any, refu
     settled(tools=[function("f", CITY), function("g", schema)], tool_choice=choice)
 
 
+def test_what_a_strict_schema_may_say() -> None:
+    city = {"type": "string", "minLength": 2, "maxLength": 9}
+    tools = [function("f", {**CITY, "properties": {"city": city}}, strict=True)]
+    held = settled(tools=tools, tool_choice="required")
+    assert held.report.tools[0].status == "enforced"
+    named_pattern = {**CITY, "properties": {"pattern": {"type": "string"}}, "required": ["pattern"]}
+    settled(tools=[function("f", named_pattern, strict=True)])
+
+
+def test_a_pattern_is_held_where_nothing_is_strict() -> None:
+    held = settled(tools=[function("f", PATTERN)], tool_choice="required")
+    assert held.report.tools[0].status == "enforced"
+
+
 @pytest.mark.parametrize("field", ["guided_json", "guided_regex"])
 def test_a_guided_field_beside_one_call_at_most(field: str) -> None:
     value: Any = {"type": "object"} if field == "guided_json" else "[a-z]+"

@@ -10,8 +10,8 @@ call, `final` is the answer and there is no preamble. Values are typed by the sc
 on their framing: a newline on each side is read as framing, and written only around values that
 begin or end with one. `<|call|>` and `<|return|>` end generation, so they may be absent.
 
-A grammar holds every turn: reasoning that is not empty, then calls or the answer. It holds no
-`pattern` and no `format`; the specification has strict tools with such schemas refused.
+A grammar holds every turn: reasoning that is not empty, then calls or the answer. It holds patterns
+as well, but the specification has strict tools with one refused.
 
 No chat template of these models is public: the format was read in the specification, *Tool Call
 Parsing*, section *Beam*, and in published cases.
@@ -65,7 +65,6 @@ RFL: Final = XmlStyle(
     follow=("<rfl:parameter name=", *_ENDS, START),
     next_ends=True,
     engine=False,
-    unheld=("pattern", "format"),
 )
 
 SPELLING: Final = TurnSpelling(
@@ -151,5 +150,6 @@ FAMILY: Final = Family(
     needs_reasoning=True,
     routes=frozenset({"2"}),
     turn_grammar=True,
+    strict_refuses=("pattern",),
     starts_in=SYNTAX.starts_in,
 )

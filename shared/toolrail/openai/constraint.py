@@ -170,8 +170,12 @@ def _refuse_unenforced(
     setting: Setting, held: Sequence[Arguments], params: Mapping[str, str]
 ) -> None:
     """Where a grammar holds every turn, the specification leaves nothing to best effort."""
+    refused = setting.deployment.strict_refuses
     for entry in held:
-        if entry.tool.strict and entry.report.status != "enforced":
+        report = entry.report.report
+        paths = (*report.enforced, *(note.path for note in report.notes))
+        beyond = any(path.rpartition("/")[2] in refused for path in paths)
+        if entry.tool.strict and (beyond or entry.report.status != "enforced"):
             raise refusal(
                 unenforceable(setting), param=params[entry.tool.name], code="invalid_grammar"
             )

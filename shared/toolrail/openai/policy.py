@@ -31,6 +31,7 @@ class Deployment:
         kept_tags: tool choices whose native tag stays when tags are off (the family's record).
         turn_grammar: whether a tag holds every turn (the family's record).
         free_turns: whether that is switched off where no call is forced.
+        strict_refuses: keywords with which a strict tool is refused (the family's record).
         argument_validation: what becomes of arguments that break what the grammar does not hold.
     """
 
@@ -39,6 +40,7 @@ class Deployment:
     kept_tags: tuple[ToolChoice, ...] = ()
     turn_grammar: bool = False
     free_turns: bool = False
+    strict_refuses: tuple[str, ...] = ()
     argument_validation: ArgumentValidation = "report"
 
     @classmethod
@@ -58,6 +60,7 @@ class Deployment:
             kept_tags=family.kept_tags if family else (),
             turn_grammar=family.turn_grammar if family else False,
             free_turns=not turn_grammar,
+            strict_refuses=family.strict_refuses if family else (),
             argument_validation=argument_validation,
         )
 

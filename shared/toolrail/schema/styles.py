@@ -58,6 +58,8 @@ _STYLES: Final = {
         Style("deepseek_v4_1_xml", "</｜DSML｜ parameter>", '<>"\n\r', tells_type="yes"),
         Style("glm_xml", "</arg_value>", "<>\n\r", pads=True),
         Style("kimi_k3_xml", "<|close|>argument<|sep|>", "<>\n\r", pads=True, tells_type="one"),
+        Style("rfl", "</rfl:parameter>", '<>"\n\r'),
+        Style("atem", "</atem:parameter>", '<>"\n\r'),
         Style("minimax_m3_xml", "]<]minimax[>[", "<>/[]\n\r", recursive=True),
         Style("minimax_m3", "]<]minimax[>[", "<>/[]\n\r", recursive=True, notation=True),
         Style("gemma4", '<|"|>', notation=True),

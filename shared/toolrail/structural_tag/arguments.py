@@ -31,7 +31,7 @@ from toolrail.structural_tag.lengths import text_of_length
 from toolrail.structural_tag.notation import notation_grammar
 from toolrail.structural_tag.patterns import (
     any_name_but,
-    begins_as_text,
+    beginning_as_text,
     without_opening_angle,
 )
 from toolrail.syntax import ArgumentStyle, JsonStyle, NotationStyle, XmlStyle
@@ -326,16 +326,12 @@ class _Writer:
 
     def _string(self, name: str, schema: Mapping[str, object]) -> TagFormat:
         style = self._style
-        unheld = [keyword for keyword in style.unheld if keyword in schema]
-        if unheld:
-            self.free.extend(f"properties/{name}/{k}: not held in this format" for k in unheld)
-            schema = {key: value for key, value in schema.items() if key not in unheld}
         if "pattern" in schema:
             if schema.keys() & {"minLength", "maxLength"}:
                 self.free.append(f"properties/{name}: lengths beside a pattern")
             reduced = without_opening_angle(str(schema["pattern"]))
-            if style.values == "json_or_text" and not begins_as_text(str(schema["pattern"])):
-                reduced = None
+            if style.values == "json_or_text" and reduced is not None:
+                reduced = beginning_as_text(reduced)
             if reduced is not None:
                 return self._text(name, regex(reduced), framed=True)
             self.free.append(f"properties/{name}/pattern: may write what is read otherwise")
