@@ -172,6 +172,8 @@ class MessageParser:
             if isinstance(header, Header):
                 self._enter(header)
                 return True
+            if final and self._cut:
+                self._drop_cut_header(header)
         self._put(buffer.take(len(syntax.recipient)))
         return True
 
