@@ -29,11 +29,13 @@ class ToolPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `tools` are those that may be called (for `named`: exactly one; for `none`: those offered in the
     prompt, all of them banned). `parallel` False allows one call; `named` is always one call.
+    `others`: names that the prompt shows as well and that may not be called.
     """
 
     choice: ToolChoice = "auto"
     tools: tuple[Tool, ...] = ()
     parallel: bool = True
+    others: tuple[str, ...] = ()
 
     @property
     def single(self) -> bool:

@@ -20,7 +20,7 @@ from toolrail.schema.normalise import normalise
 from toolrail.structural_tag import TagOptions, ebnf
 from toolrail.structural_tag.arguments import Held, held_arguments
 from toolrail.syntax import NotationStyle
-from toolrail.tools import Tool
+from toolrail.tools import Tool, ToolPolicy
 
 FAMILIES = ("gemma4", "minimax_m3", "pythonic")
 STRING = {"type": "string"}
@@ -341,3 +341,14 @@ def test_ranges_of_numbers(seed: int) -> None:
 def rule(body: str) -> CompiledGrammar:
     content = {"type": "grammar", "grammar": f"root ::= {body}"}
     return compile_tag(json.dumps({"type": "structural_tag", "format": content}))
+
+
+def test_lists_of_tools_that_may_not_be_called_are_kept_out_of_text() -> None:
+    speaks = dialect("pythonic", None)
+    policy = ToolPolicy("auto", (Tool("f", closed({"a": INTEGER})),), others=("g",))
+    found = speaks.tag(policy, "none", TagOptions())
+    grammar = compile_tag(json.dumps({"type": "structural_tag", "format": found}))
+    for text in ("See [g], [a](b) and g(a=1).", "[f(a=1)] [h(a=1)]", "x [f", "[f(a=1), f(a=2)]"):
+        assert takes(grammar, text), text
+    for text in ("[g(a=1)]", "Hm [f(a='x')]", "[f(a=1), g(a=1)]", "[f(b=1)]"):
+        assert not takes(grammar, text), text

@@ -250,7 +250,10 @@ class _Rules:
         lists = [
             f"({ebnf.literal(BRACKET + name + '(')}, after{at})" for at, name in enumerate(names)
         ]
-        strings = (END, *reasoning_strings(request.reasoning)) if request.excludes else ()
+        # What may not be called would be read as text, and shown to the client.
+        others = [f"{BRACKET}{name}(" for name in policy.others]
+        spoken = [END, *reasoning_strings(request.reasoning)] if request.excludes else []
+        strings = [*others, *spoken]
         excludes = f", excludes=({', '.join(map(ebnf.literal, strings))})" if strings else ""
         self._rules: Final[list[str]] = [
             f"call ::= {ebnf.either(calls)}",

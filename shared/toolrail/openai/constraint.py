@@ -150,7 +150,7 @@ def _strongest(
     speaks, options = setting.dialect, setting.options
 
     def tag_of(tools: Sequence[Tool]) -> str | None:
-        offered = ToolPolicy(policy.choice, tuple(tools), policy.parallel)
+        offered = msgspec.structs.replace(policy, tools=tuple(tools))
         format_ = speaks.tag(offered, setting.starts_in, options, response=response)
         return None if format_ is None else tag_json(format_)
 

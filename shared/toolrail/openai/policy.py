@@ -138,7 +138,10 @@ def tool_policy(request: ChatRequest, deployment: Deployment) -> ToolPolicy:
         if mode == "none"
         else request.choice.callable
     )
-    return ToolPolicy(mode, tools, request.parallel_tool_calls)
+    callable_ = {tool.name for tool in tools}
+    shown = () if mode == "none" else request.tools
+    others = tuple(tool.name for tool in shown if tool.name not in callable_)
+    return ToolPolicy(mode, tools, request.parallel_tool_calls, others)
 
 
 def _with_response_format(
