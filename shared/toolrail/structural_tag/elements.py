@@ -158,7 +158,8 @@ class Elements:
             self.free.append(f"{key}: not held beside parameters that are spelled out")
         elements = [self._ordered(name) for name in names]
         if any_order and names:
-            elements = [_star(either([self._followed(name) for name in names]))]
+            member = either([self._followed(name) for name in names])
+            elements = [_at_least(len(self._required & set(names)), member)]
         if not is_plain(self._root):
             elements.append(self._others(names))
         return sequence(elements) if elements else const("")
@@ -362,6 +363,11 @@ def _loosens_guard(key: str, value: object) -> bool:
     if isinstance(value, str):
         return key == "pattern" or (key == "format" and value not in _FORMATS)
     return type(value) is int and key in ("minLength", "maxLength")
+
+
+def _at_least(count: int, content: TagFormat) -> TagFormat:
+    """As the engine holds any order: no fewer members than are required."""
+    return {"type": "repeat", "min": count, "max": -1, "content": content}
 
 
 def _star(content: TagFormat) -> TagFormat:
