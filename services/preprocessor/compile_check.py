@@ -269,7 +269,7 @@ def _verdict(answer: Answer) -> _Verdict:
         return None
     if answer.out_of_memory:
         return _too_expensive("compiling it takes too much memory")
-    if answer.retire or answer.too_slow:
+    if answer.too_slow:
         return _too_expensive(answer.error)
     reason = answer.error[:_MAX_REASON_CHARACTERS]
     return _Refusal(

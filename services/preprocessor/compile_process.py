@@ -78,9 +78,11 @@ class CompileProcess:
         except CompileProcessError:
             code = self._process.returncode
             if code == -_OVER_CPU:
-                return Answer(error="compiling it takes too much CPU time", retire=True)
+                return Answer(
+                    error="compiling it takes too much CPU time", too_slow=True, retire=True
+                )
             if code is not None and -code in _CRASHES:
-                return Answer(error="the grammar engine crashes on it", retire=True)
+                return Answer(error="the grammar engine crashes on it", too_slow=True, retire=True)
             raise
 
     async def _answer(self) -> Answer:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,10 +16,10 @@ import anyio.lowlevel
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from services.preprocessor.compile_check import CompileCheck
+from services.preprocessor.compile_check import CompileCheck, _verdict
 from services.preprocessor.compile_process import CompileProcess, CompileProcessError
+from services.preprocessor.compile_worker import Answer, sample_tokens
 from services.preprocessor.compile_worker import check as check_tag_in_worker
-from services.preprocessor.compile_worker import sample_tokens
 from toolrail.errors import CallerError, FaultError, QueueFullError
 from toolrail.grammar import Vocabulary
 from toolrail.settings import PreprocessorSettings
@@ -306,3 +308,19 @@ def test_the_sample_vocabulary_holds_every_byte() -> None:
     tokens = sample_tokens()
     assert {bytes((byte,)) for byte in range(256)} <= set(tokens)
     assert len(set(tokens)) == len(tokens)
+
+
+def test_what_the_parent_once_held_does_not_count_against_its_child() -> None:
+    """A new program begins with its parent's peak as its own, where the peak is what is asked."""
+    held = bytearray(os.urandom(1 << 20) * 700)
+    code = "from services.preprocessor.compile_worker import held_bytes; print(held_bytes())"
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=60, text=True
+    )
+    assert int(child.stdout) < len(held) // 2
+
+
+def test_a_process_that_retires_says_nothing_of_the_tag() -> None:
+    refusal = _verdict(Answer(error="Unsupported type", retire=True))
+    assert refusal is not None
+    assert refusal.code == "invalid_grammar"
