@@ -86,6 +86,7 @@ _ENGINE_SPELLINGS: Final = {
     "glm45": "glm47",
     "gpt-oss": "harmony",
     "llama3": "llama3_json",
+    "llama4_pythonic": "pythonic",
     "minimax-m2": "minimax_m2",
     "muse": "muse_glimmer",
     "openai": "harmony",
