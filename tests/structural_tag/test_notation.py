@@ -352,3 +352,16 @@ def test_lists_of_tools_that_may_not_be_called_are_kept_out_of_text() -> None:
         assert takes(grammar, text), text
     for text in ("[g(a=1)]", "Hm [f(a='x')]", "[f(a=1), g(a=1)]", "[f(b=1)]"):
         assert not takes(grammar, text), text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("reference", ["#/$defs/A", "#/$defs/Self", "#/nowhere", "other.json#/a"])
+def test_a_reference_that_leads_nowhere_is_left_free_and_said(family: str, reference: str) -> None:
+    definitions = {
+        "A": {"$ref": "#/$defs/B"},
+        "B": {"$ref": "#/$defs/A"},
+        "Self": {"$ref": "#/$defs/Self"},
+    }
+    found = held(family, closed({"v": {"$ref": reference}}, **{"$defs": definitions}))
+    assert found.free == ["properties/v/$ref: is not followed"]
+    assert takes(compiled(found), arguments_text(style(family), {"v": "x"}))

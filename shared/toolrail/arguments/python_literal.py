@@ -10,12 +10,12 @@ wrong character. Nesting is bounded, and nothing is looked at twice.
 from __future__ import annotations
 
 import re
-import unicodedata
 from enum import Enum, auto
 from typing import Final
 
 from toolrail.arguments.json_value import Read
 from toolrail.arguments.output import Output
+from toolrail.arguments.python_scalars import PREFIXES, WORDS, PythonString, json_number
 from toolrail.arguments.types import json_string
 from toolrail.scan import Buffer
 
@@ -24,45 +24,10 @@ MAX_DEPTH: Final = 128
 NOT_IN_NAMES: Final = " \t\n\r=(),[]{}\"'`#:;<>|\\"
 """What the name of an argument cannot hold."""
 _MAX_NAME: Final = 1_000
-_MAX_BASED: Final = 256
-"""Longest number in another base than ten; such a one is converted."""
 _NAME: Final = re.compile(rf"[^{re.escape(NOT_IN_NAMES)}\s]+")
 _WORD: Final = re.compile(r"\w+")
 _NUMBER_RUN: Final = re.compile(r"[\w.]+")
-_WHOLE: Final = re.compile(r"(?:0(?:_?0)*|[1-9](?:_?[0-9])*)\Z")
-_BASED: Final = re.compile(
-    r"0(?:[xX](?:_?[0-9a-fA-F])+|[oO](?:_?[0-7])+|[bB](?:_?[01])+)\Z", re.ASCII
-)
-_FLOAT: Final = re.compile(
-    r"([0-9](?:_?[0-9])*)?(\.([0-9](?:_?[0-9])*)?)?([eE][+-]?[0-9](?:_?[0-9])*)?\Z"
-)
-_WORDS: Final = {
-    "True": "true",
-    "False": "false",
-    "None": "null",
-    "true": "true",
-    "false": "false",
-    "null": "null",
-}
-_PREFIXES: Final = frozenset({"r", "u", "b", "f", "br", "rb", "fr", "rf"})
 _CLOSERS: Final = {"[": "]", "(": ")", "{": "}"}
-_SIMPLE: Final = {
-    "\n": "",
-    "\\": "\\",
-    "'": "'",
-    '"': '"',
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-}
-_OCTAL: Final = re.compile(r"[0-7]{1,3}")
-_HEX_DIGITS: Final = {"x": 2, "u": 4, "U": 8}
-_HEX: Final = re.compile(r"[0-9a-fA-F]*")
-_MAX_CHARACTER_NAME: Final = 100
 
 
 class _At(Enum):
@@ -73,7 +38,6 @@ class _At(Enum):
     VALUE = auto()
     WORD = auto()
     NUMBER = auto()
-    QUOTE = auto()
     STRING = auto()
     JOIN = auto()  # after a string: another one is part of it
     AFTER = auto()
@@ -99,7 +63,7 @@ class KeywordArguments:
 
     def __init__(self, output: Output) -> None:
         self._output: Final = output
-        self._pieces: list[str] = ["{"]
+        self._pieces: Final[list[str]] = ["{"]
         self._stack: Final[list[_Frame]] = [_Frame("arguments")]
         self._tuples = 0  # open parentheses that may prove to be tuples
         self._at = _At.NAME
@@ -107,8 +71,7 @@ class KeywordArguments:
         self._length = 0
         self._sign = ""
         self._is_key = False
-        self._raw = self._bytes = self._formatted = False
-        self._quote = ""
+        self._string: PythonString | None = None
 
     def read(self, buffer: Buffer, *, final: bool = False) -> Read:
         """Read on."""
@@ -120,7 +83,6 @@ class KeywordArguments:
             _At.VALUE: self._read_value,
             _At.WORD: self._read_word,
             _At.NUMBER: self._read_number,
-            _At.QUOTE: self._read_quote,
             _At.STRING: self._read_string,
             _At.JOIN: self._read_join,
             _At.AFTER: self._read_after,
@@ -130,7 +92,7 @@ class KeywordArguments:
             status = steps[self._at](buffer)
         if not self._tuples and status is not Read.BAD:
             self._output.arguments("".join(self._pieces))
-            self._pieces = []
+            self._pieces.clear()
         return status
 
     # --- names, keys and what stands between ---
@@ -288,12 +250,12 @@ class KeywordArguments:
         if not more:
             return Read.MORE
         word = self._taken()
-        if buffer.peek() in ("'", '"') and word.lower() in _PREFIXES:
+        if buffer.peek() in ("'", '"') and word.lower() in PREFIXES:
             self._begin_value()
             self._begin_string(word.lower())
             self._pieces.append('"')
-        elif word in _WORDS:
-            self._put_scalar(_WORDS[word])
+        elif word in WORDS:
+            self._put_scalar(WORDS[word])
         else:
             return Read.BAD
         return None
@@ -311,7 +273,7 @@ class KeywordArguments:
         if exponent and buffer.peek() in ("+", "-"):
             self._token.append(buffer.take(1))
             return None
-        number = _json_number(self._taken())
+        number = json_number(self._taken())
         if number is None:
             return Read.BAD
         self._put_scalar(("-" if self._sign == "-" else "") + number)
@@ -320,39 +282,15 @@ class KeywordArguments:
     # --- strings ---
 
     def _begin_string(self, prefix: str) -> None:
-        self._raw, self._bytes = "r" in prefix, "b" in prefix
-        self._formatted = "f" in prefix
-        self._at = _At.QUOTE
-
-    def _read_quote(self, buffer: Buffer) -> Read | None:
-        ahead = buffer.peek(3)
-        if len(ahead) < 3 and ahead == ahead[:1] * len(ahead):
-            return Read.MORE
-        self._quote = ahead if ahead == ahead[0] * 3 else ahead[0]
-        buffer.take(len(self._quote))
+        self._string = PythonString(prefix, self._pieces)
         self._at = _At.STRING
-        return None
 
     def _read_string(self, buffer: Buffer) -> Read | None:
-        quote = self._quote
-        plain = _PLAIN[quote[0], self._formatted].match(buffer.window, buffer.pos)
-        if plain:
-            self._pieces.append(json_string(buffer.take(plain.end() - buffer.pos))[1:-1])
-        following = buffer.peek()
-        if not following:
-            return Read.MORE
-        if following == "\\":
-            return self._read_escape(buffer)
-        if following != quote[0]:
-            return Read.BAD  # a placeholder of a formatted string
-        ahead = buffer.peek(len(quote))
-        if ahead == quote:
-            buffer.take(len(quote))
-            self._at = _At.JOIN
-        elif len(ahead) < len(quote) and ahead == quote[: len(ahead)]:
-            return Read.MORE
-        else:
-            self._pieces.append(json_string(buffer.take(1))[1:-1])
+        assert self._string is not None
+        status = self._string.read(buffer)
+        if status is not Read.DONE:
+            return status
+        self._at = _At.JOIN
         return None
 
     def _read_join(self, buffer: Buffer) -> Read | None:
@@ -363,7 +301,7 @@ class KeywordArguments:
             if not self._run(buffer, _WORD):
                 return Read.MORE
             prefix = self._taken().lower()
-            if prefix not in _PREFIXES or buffer.peek() not in ("'", '"'):
+            if prefix not in PREFIXES or buffer.peek() not in ("'", '"'):
                 return Read.BAD
             self._begin_string(prefix)
         elif following:
@@ -372,76 +310,3 @@ class KeywordArguments:
         else:
             return Read.MORE
         return None
-
-    def _read_escape(self, buffer: Buffer) -> Read | None:
-        """A backslash and what it stands for; None also where it is data."""
-        letter = buffer.peek(2)[1:]
-        if not letter:
-            return Read.MORE
-        coded = letter in "01234567x" or (letter in "uUN" and not self._bytes)
-        if coded and not self._raw:
-            return self._read_code(buffer, letter)
-        plain = "\\" + letter
-        return self._put(buffer, 2, plain if self._raw else _SIMPLE.get(letter, plain))
-
-    def _read_code(self, buffer: Buffer, letter: str) -> Read | None:
-        if letter in _HEX_DIGITS:
-            return self._read_hex(buffer, letter)
-        if letter == "N":
-            return self._read_named(buffer)
-        digits = _OCTAL.match(buffer.window, buffer.pos + 1)
-        assert digits is not None
-        if len(digits[0]) < 3 and digits.end() == len(buffer.window):
-            return Read.MORE
-        return self._put(buffer, 1 + len(digits[0]), chr(int(digits[0], 8)))
-
-    def _read_hex(self, buffer: Buffer, letter: str) -> Read | None:
-        wanted = _HEX_DIGITS[letter]
-        digits = _HEX.match(buffer.window, buffer.pos + 2, buffer.pos + 2 + wanted)
-        assert digits is not None
-        if len(digits[0]) < wanted:
-            return Read.MORE if digits.end() == len(buffer.window) else Read.BAD
-        code = int(digits[0], 16)
-        return self._put(buffer, 2 + wanted, chr(code)) if code <= 0x10FFFF else Read.BAD
-
-    def _read_named(self, buffer: Buffer) -> Read | None:
-        window, start = buffer.window, buffer.pos + 2
-        end = window.find("}", start, start + _MAX_CHARACTER_NAME)
-        if end < 0:
-            may_come = len(window) - start < _MAX_CHARACTER_NAME
-            return Read.MORE if may_come and window[start : start + 1] in ("", "{") else Read.BAD
-        try:
-            character = unicodedata.lookup(window[start + 1 : end])
-        except KeyError:
-            return Read.BAD
-        return self._put(buffer, end + 1 - buffer.pos, character)
-
-    def _put(self, buffer: Buffer, count: int, text: str) -> None:
-        """Take the escape and write what it stands for."""
-        buffer.take(count)
-        surrogate = len(text) == 1 and "\ud800" <= text <= "\udfff"
-        self._pieces.append(f"\\u{ord(text):04x}" if surrogate else json_string(text)[1:-1])
-
-
-_PLAIN: Final = {
-    (quote, formatted): re.compile(rf"[^\\{quote}{'{}' if formatted else ''}]+")
-    for quote in "'\""
-    for formatted in (False, True)
-}
-
-
-def _json_number(token: str) -> str | None:
-    """A number as JSON writes it, its digits kept; None: it is none."""
-    if _WHOLE.match(token):
-        return token.replace("_", "").lstrip("0") or "0"
-    if _BASED.match(token):
-        return str(int(token, 0)) if len(token) <= _MAX_BASED else None
-    found = _FLOAT.match(token)
-    if found is None:
-        return None
-    before, point, after, exponent = (part or "" for part in found.groups())
-    if not (before or after) or not (point or exponent):
-        return None
-    whole = before.replace("_", "").lstrip("0") or "0"
-    fraction = f".{after.replace('_', '') or '0'}" if point else ""
-    return whole + fraction + exponent.replace("_", "")

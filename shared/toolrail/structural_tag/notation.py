@@ -21,6 +21,7 @@ from toolrail.arguments.types import as_list, as_mapping, is_mapping
 from toolrail.schema.locations import RefError, parse_ref, resolve
 from toolrail.schema.marking import CONSTRAINTS
 from toolrail.structural_tag import ebnf
+from toolrail.structural_tag.kinds import KINDS, kinds_of, unheld
 from toolrail.structural_tag.members import (
     Members,
     chain,
@@ -45,28 +46,8 @@ from toolrail.syntax import Notation, NotationStyle
 
 MAX_RULES: Final = 20_000
 """Rules of one tool's grammar; a schema that needs more is left free."""
-_BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-_UNHELD: Final[Mapping[str, frozenset[str]]] = {
-    "array": frozenset(
-        {"uniqueItems", "contains", "minContains", "maxContains", "additionalItems"}
-        | {"unevaluatedItems"}
-    ),
-    "object": frozenset(
-        {"dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"}
-    ),
-}
-_KINDS: Final[Mapping[str, frozenset[str]]] = {
-    # type → keywords that speak of its values
-    "string": frozenset({"pattern", "format", "minLength", "maxLength"}),
-    "integer": _BOUNDS | {"multipleOf"},
-    "number": _BOUNDS | {"multipleOf"},
-    "boolean": frozenset(),
-    "null": frozenset(),
-    "array": _UNHELD["array"] | {"items", "prefixItems", "minItems", "maxItems"},
-    "object": _UNHELD["object"]
-    | {"properties", "required", "additionalProperties", "patternProperties", "propertyNames"}
-    | {"minProperties", "maxProperties"},
-}
+_MAX_CHAIN: Final = 64
+"""References that lead to one another without a value between."""
 _NOTHING: Final[Schema] = {}
 
 
@@ -182,12 +163,16 @@ class _Writer:
     def _reference(self, node: Schema, place: _Place) -> str:
         for keyword in sorted((CONSTRAINTS & node.keys()) - {"$ref"}):
             self._leave(place, keyword, "is not held beside a reference")
-        tokens = parse_ref(str(node["$ref"]))
-        target = None if isinstance(tokens, RefError) else resolve(self._root, tokens)[0]
-        if target is None or target is node:
-            self._leave(place, "$ref", "is not followed")
-            return self._anything(place.level)
-        return self._schema(target, place)
+        target: object = node
+        for _ in range(_MAX_CHAIN):
+            if not is_mapping(target) or "$ref" not in target:
+                return self._schema(target, place)
+            tokens = parse_ref(str(target["$ref"]))
+            target = None if isinstance(tokens, RefError) else resolve(self._root, tokens)[0]
+            if target is None:
+                break
+        self._leave(place, "$ref", "is not followed")
+        return self._anything(place.level)
 
     def _constants(self, node: Schema, place: _Place) -> str:
         keyword = "const" if "const" in node else "enum"
@@ -207,19 +192,14 @@ class _Writer:
         return ebnf.either([ebnf.literal(text) for text in dict.fromkeys(texts)])
 
     def _typed(self, node: Schema, place: _Place) -> str:
-        kinds = {"object"} if place.level == "arguments" else _kinds(node)
-        told = frozenset[str]().union(*_KINDS.values(), {"type"})
-        for keyword in sorted((CONSTRAINTS & node.keys()) - told):
+        kinds = {"object"} if place.level == "arguments" else kinds_of(node)
+        for keyword in unheld(node, kinds):
             self._leave(place, keyword, "no grammar of this format holds it")
-        for kind in sorted(kinds & _UNHELD.keys()):
-            for keyword in sorted(_UNHELD[kind]):
-                if node.get(keyword) not in (None, False, []):
-                    self._leave(place, keyword, "no grammar of this format holds it")
         if not kinds:
             return self._anything(place.level)
         if "number" in kinds:
             kinds -= {"integer"}
-        return ebnf.either([self._of_kind(kind, node, place) for kind in _KINDS if kind in kinds])
+        return ebnf.either([self._of_kind(kind, node, place) for kind in KINDS if kind in kinds])
 
     def _of_kind(self, kind: str, node: Schema, place: _Place) -> str:
         true, false, null = map(ebnf.literal, notation_at(self._style, place.level).constants)
@@ -397,17 +377,6 @@ class _Writer:
         elif schema.keys() & CONSTRAINTS - {"type"}:
             self._leave(place, "propertyNames", "is not held beside declared names")
         return held or other_key(self.rule, notation, names)
-
-
-def _kinds(node: Schema) -> set[str]:
-    """The types that a schema names or that its keywords speak of; none: any."""
-    kind = node.get("type")
-    named = {k for k in (as_list(kind) or [kind]) if isinstance(k, str) and k in _KINDS}
-    if node.get("nullable") is True and named:
-        named.add("null")
-    if not named and kind is None:
-        named = {k for k in ("object", "array") if node.keys() & _KINDS[k]}
-    return named
 
 
 def _quoted(quote: str, body: str) -> str:
