@@ -6,25 +6,12 @@ found here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from services.gateway.objects import Error, ErrorBody, to_json
 from toolrail.errors import CallerError, FaultError, ToolrailError
-from toolrail.messages import Failed, FailureCode
+from toolrail.messages import STATUS, Failed, FailureCode, error_type
 
-_STATUS: Final[Mapping[FailureCode, int]] = {
-    "invalid_request": 400,
-    "not_found": 404,
-    "unavailable": 503,
-    "overloaded": 429,
-    "deadline": 504,
-    "model_output": 502,
-    "engine": 500,
-    "lost": 502,
-    "cancelled": 499,
-    "internal": 500,
-}
 _UNSAID_STATUS: Final = 500  # the default of `Failed.status`: the code says more
 _UNSAID_TYPE: Final = "server_error"  # likewise of `Failed.error_type`
 
@@ -40,8 +27,8 @@ def failure(
         request_id=request_id,
         code=code,
         message=message,
-        status=_STATUS[code],
-        error_type=_error_type(_STATUS[code]),
+        status=STATUS[code],
+        error_type=error_type(STATUS[code]),
         retryable=retryable,
     )
 
@@ -55,12 +42,12 @@ def failure_of(error: ToolrailError, *, request_id: str = "") -> Failed:
                 code="not_found" if error.status == 404 else "invalid_request",
                 message=error.message,
                 status=error.status,
-                error_type=_error_type(error.status),
+                error_type=error_type(error.status),
                 error_code=error.code,
                 param=error.param,
             )
         case FaultError():
-            code: FailureCode = error.code if error.code in _STATUS else "internal"
+            code = cast("FailureCode", error.code) if error.code in STATUS else "internal"
             return failure(code, str(error), request_id=request_id, retryable=error.retryable)
         case _:
             return failure("internal", "internal error", request_id=request_id)
@@ -69,7 +56,7 @@ def failure_of(error: ToolrailError, *, request_id: str = "") -> Failed:
 def http_status(failed: Failed) -> int:
     """The status of a failure that comes before any output."""
     if failed.status == _UNSAID_STATUS or not 400 <= failed.status <= 599:
-        return _STATUS[failed.code]
+        return STATUS[failed.code]
     return failed.status
 
 
@@ -83,18 +70,12 @@ def retry_after_s(failed: Failed) -> int | None:
 def error_body(failed: Failed) -> bytes:
     """The error object as JSON: a whole body, or the data of an event."""
     status = http_status(failed)
-    error_type = failed.error_type
-    if error_type == _UNSAID_TYPE:
-        error_type = _error_type(status)
+    kind = failed.error_type
+    if kind == _UNSAID_TYPE:
+        kind = error_type(status)
     code = failed.error_code
     if code is None and failed.code not in ("invalid_request", "not_found"):
         code = failed.code
     return to_json(
-        ErrorBody(Error(message=failed.message, type=error_type, param=failed.param, code=code))
+        ErrorBody(Error(message=failed.message, type=kind, param=failed.param, code=code))
     )
-
-
-def _error_type(status: int) -> str:
-    if status == 429:
-        return "rate_limit_error"
-    return "invalid_request_error" if status < 500 else "server_error"

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, cast
 
 from toolrail.errors import CallerError, FaultError
-from toolrail.messages import Failed, FailureCode
+from toolrail.messages import STATUS, Failed, FailureCode, error_type
 
-_STATUS: Final[Mapping[FailureCode, int]] = {
-    "invalid_request": 400,
-    "not_found": 404,
-    "unavailable": 503,
-    "overloaded": 429,
-    "deadline": 504,
-    "engine": 500,
-    "lost": 502,
-    "cancelled": 499,
-    "internal": 500,
-}
 _RETRY_AFTER_S: Final = 1
 
 
@@ -37,14 +25,14 @@ def caller_failed(request_id: str, error: CallerError) -> Failed:
 
 def fault_failed(request_id: str, error: FaultError) -> Failed:
     """A fault of ours or of a peer."""
-    code = cast("FailureCode", error.code) if error.code in _STATUS else "internal"
-    status = _STATUS[code]
+    code = cast("FailureCode", error.code) if error.code in STATUS else "internal"
+    status = STATUS[code]
     return Failed(
         request_id=request_id,
         code=code,
         message=str(error),
         status=status,
-        error_type="rate_limit_error" if status == 429 else "server_error",
+        error_type=error_type(status),
         retryable=error.retryable,
         retry_after_s=_RETRY_AFTER_S if status in (429, 503) else None,
     )

@@ -10,7 +10,7 @@ A field's type never changes and fields of an `array_like` struct are only ever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -35,6 +35,19 @@ FailureCode: TypeAlias = Literal[
     "cancelled",  # 499: the client left or asked for it
     "internal",  # 500: a bug of ours
 ]
+STATUS: Final[Mapping[FailureCode, int]] = {
+    "invalid_request": 400,
+    "not_found": 404,
+    "unavailable": 503,
+    "overloaded": 429,
+    "deadline": 504,
+    "model_output": 502,
+    "engine": 500,
+    "lost": 502,
+    "cancelled": 499,
+    "internal": 500,
+}
+"""The HTTP status of a failure that says no other."""
 FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
 """How the engine ended a choice. What a client sees also depends on the calls made."""
 
@@ -358,6 +371,13 @@ _event_frame = msgspec.msgpack.Decoder(EventFrame)
 _card = msgspec.msgpack.Decoder(ModelCard)
 _instance = msgspec.msgpack.Decoder(Instance)
 _token_ids = msgspec.msgpack.Decoder(tuple[int, ...])
+
+
+def error_type(status: int) -> str:
+    """The `type` of an error object with this HTTP status."""
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
 
 
 def encode(message: Handover | TokenFrame | EventFrame | ModelCard | Instance) -> bytes:

@@ -62,6 +62,7 @@ class GuidedMessageParser:
             "reasoning": Markers([*markup, *leaving]),
         }
         self._markup: Final = Markers(markup)
+        self._strays: Final = Markers(syntax.strays)
         self._prose: Final = Prose(
             self._buffer, self._output, "reasoning" if spec.starts_in == "reasoning" else "text"
         )
@@ -238,7 +239,7 @@ class GuidedMessageParser:
     def _after_strays(self, final: bool) -> int | None:
         """Position after the family's own markup that comes next; None: more text decides."""
         window, at = self._buffer.window, self._buffer.pos
-        strays = Markers(self._syntax.strays)
+        strays = self._strays
         while True:
             space = at
             while space < len(window) and window[space].isspace():
