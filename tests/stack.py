@@ -37,7 +37,10 @@ class Stack:
 
     Attributes:
         process: the supervisor.
-        log: its last lines, for the message of a failed test.
+        log: its last lines, for the message of a failed test; what a test asks of the whole output
+            is kept apart, since a killed service can write more than these.
+        ready_line: its first READY line, "" until there is one.
+        slots: what stood before the bar of every other line: the processes that wrote.
         enough: set it to close the log after its next line.
     """
 
@@ -45,6 +48,8 @@ class Stack:
     status_file: Path
     log: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=400))
     ready: threading.Event = field(default_factory=threading.Event)
+    ready_line: str = ""
+    slots: set[str] = field(default_factory=set)
     reader: threading.Thread = field(init=False)
     enough: bool = False
 
@@ -55,10 +60,6 @@ class Stack:
     @property
     def base_url(self) -> str:
         return self.status["base_url"]
-
-    @property
-    def ready_line(self) -> str:
-        return next(line for line in self.log if line.startswith("READY "))
 
     def pids(self, service: str) -> list[int]:
         """The processes of this service that run now."""
@@ -109,7 +110,10 @@ class Stack:
         for line in self.process.stdout:
             self.log.append(line.rstrip("\n"))
             if line.startswith("READY "):
+                self.ready_line = self.ready_line or line.rstrip("\n")
                 self.ready.set()
+            else:
+                self.slots.add(line.split("|")[0].strip())
             if self.enough:
                 self.process.stdout.close()
                 break
