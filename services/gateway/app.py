@@ -13,8 +13,16 @@ from opentelemetry.trace import Span, StatusCode
 from services.gateway import discovery, ids
 from services.gateway.answer import Outcome
 from services.gateway.chat import chat_completions
-from services.gateway.exchange import CLIENT_LEFT, Exchange, Header, Receive, Scope, Send
-from services.gateway.failures import failure, failure_of, http_status
+from services.gateway.exchange import (
+    CLIENT_LEFT,
+    ErrorShape,
+    Exchange,
+    Header,
+    Receive,
+    Scope,
+    Send,
+)
+from services.gateway.failures import error_body, failure, failure_of, http_status
 from services.gateway.gateway import Gateway
 from toolrail.errors import CallerError, ToolrailError
 from toolrail.messages import Failed
@@ -27,16 +35,23 @@ Handler: TypeAlias = Callable[[Gateway, Exchange], Awaitable[Outcome | None]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and what answers it. `label` stands for all paths of the route in metrics."""
+    """A path and what answers it.
+
+    Attributes:
+        label: stands for all paths of the route in metrics.
+        handlers: by method.
+        error_body: the error object of its API.
+    """
 
     label: str
     handlers: Mapping[str, Handler]
+    error_body: ErrorShape = error_body
 
 
-def _route(label: str, **handlers: Handler) -> Route:
+def _route(label: str, *, error_body: ErrorShape = error_body, **handlers: Handler) -> Route:
     if "GET" in handlers:
         handlers["HEAD"] = handlers["GET"]  # the server leaves the body out
-    return Route(label, handlers)
+    return Route(label, handlers, error_body)
 
 
 ROUTES: Final[Mapping[str, Route]] = {
@@ -74,6 +89,7 @@ class App:
             raise ValueError(f"no {scope['type']} here")  # the ASGI way to decline
         exchange = Exchange(scope, receive, send, request_id=ids.new_request_id())
         route = route_of(exchange.path)
+        exchange.error_body = route.error_body
         telemetry, meters = self._gateway.telemetry, self._gateway.meters
         began = time.perf_counter()
         with (

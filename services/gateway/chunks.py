@@ -11,15 +11,13 @@ failure is an error event, never a finish reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
-import msgspec
-
 from services.gateway.answer import Head, Tally, finish_reason
-from services.gateway.failures import error_body
+from services.gateway.failures import error_event
 from services.gateway.objects import logprobs, to_json, usage
+from services.gateway.sse import DONE, KEEP_ALIVE, json_string, one_line
 from toolrail.events import (
     ArgumentsDelta,
     CallEnd,
@@ -30,42 +28,9 @@ from toolrail.events import (
 )
 from toolrail.messages import ChoiceEnd, EventDelta, Failed, Usage, VisibleLogprob
 
-DONE: Final = b"data: [DONE]\n\n"
-KEEP_ALIVE: Final = b": keep-alive\n\n"
-
 _ROLE: Final = b'{"role":"assistant","content":null}'
 _ROLE_OF_TEXT: Final = b'{"role":"assistant","content":""}'
 _UNFINISHED: Final = b',"finish_reason":null}]'
-
-_LINE_BREAKS: Final = re.compile(rb"\xc2\x85|\xe2\x80[\xa8\xa9]")
-_ESCAPED: Final = {
-    b"\xc2\x85": b"\\u0085",
-    b"\xe2\x80\xa8": b"\\u2028",
-    b"\xe2\x80\xa9": b"\\u2029",
-}
-
-_encode_string = msgspec.json.Encoder().encode
-
-
-def json_string(text: str) -> bytes:
-    """`text` as a JSON string that no client takes for several lines. O(len).
-
-    JSON allows U+0085, U+2028 and U+2029 as they are, but clients that split a stream with
-    Python's `str.splitlines` would cut the event there.
-    """
-    data = _encode_string(text)
-    if text.isascii():
-        return data
-    return _one_line(data)
-
-
-def _one_line(data: bytes) -> bytes:
-    return _LINE_BREAKS.sub(lambda match: _ESCAPED[match[0]], data)
-
-
-def error_event(failed: Failed) -> bytes:
-    """The error as the last event of a stream."""
-    return b"data: " + _one_line(error_body(failed)) + b"\n\n"
 
 
 class _Choice:
@@ -93,7 +58,7 @@ class ChunkWriter:
     ) -> None:
         self._include_usage = include_usage
         self._new_call_id = new_call_id
-        self._open_reasoning = b"{" + _encode_string(reasoning_field) + b":"
+        self._open_reasoning = b"{" + json_string(reasoning_field) + b":"
         self._open = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % (
             json_string(head.id),
             head.created,
@@ -104,6 +69,14 @@ class ChunkWriter:
         self.tally = Tally()
         self.failed: Failed | None = None
         self.done = False
+
+    def keep_alive(self) -> bytes:
+        """A comment."""
+        return KEEP_ALIVE
+
+    def error(self, failed: Failed) -> bytes:
+        """The error as the last event."""
+        return error_event(failed)
 
     def write(self, deltas: Sequence[EventDelta]) -> bytes:
         """All chunks of `deltas`, joined into one body write. O(text in them)."""
@@ -205,4 +178,4 @@ class ChunkWriter:
             return b',"logprobs":null'
         data = to_json(logprobs(choice.held_logprobs))
         choice.held_logprobs.clear()
-        return b',"logprobs":' + _one_line(data)
+        return b',"logprobs":' + one_line(data)

@@ -19,6 +19,7 @@ from services.gateway.objects import (
     Message,
     ToolCall,
     logprobs,
+    to_json,
     usage,
 )
 from toolrail.events import Event, Turn, assemble
@@ -55,8 +56,12 @@ class Fold:
             choice.end = delta.end or choice.end
             self.tally.usage = delta.usage or self.tally.usage
 
+    def body(self) -> bytes:
+        """The whole object as JSON; call once, after the delta that carried the usage."""
+        return to_json(self.completion())
+
     def completion(self) -> ChatCompletion:
-        """The whole object; call once, after the delta that carried the usage."""
+        """The whole object; call once."""
         assert self.tally.usage is not None
         return ChatCompletion(
             id=self._head.id,

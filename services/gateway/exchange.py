@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 import anyio
 
 from services.gateway import ids
-from services.gateway.chunks import error_event
-from services.gateway.failures import error_body, http_status, retry_after_s
+from services.gateway.failures import error_body, error_event, http_status, retry_after_s
 from toolrail.errors import CallerError, QueueFullError
 from toolrail.messages import Failed
 
@@ -23,6 +22,8 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
+ErrorShape: TypeAlias = Callable[[Failed], bytes]
+"""A failure in the words of an API: a whole body, or what ends a stream."""
 
 ABORT: Final = "toolrail.abort"
 """ASGI extension of our server: cut the connection without waiting for what is unsent."""
@@ -66,6 +67,7 @@ class Exchange:
         status: of the answer, 0 while there is none.
         complete: the answer is sent to its end.
         client_left: the client closed the connection before that.
+        error_body: how the API that was called words a failure; OpenAI's unless its route says.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
@@ -75,13 +77,14 @@ class Exchange:
         self.status = 0
         self.complete = False
         self.client_left = False
+        self.error_body: ErrorShape = error_body
         self._scope = scope
         self._receive = receive
         self._send = send
         self._lingering = False
         self._ending = False
         self._more_body = True
-        self._events = False
+        self._error_event: ErrorShape | None = None
         self._extra: list[Header] = []
         self._public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
 
@@ -159,20 +162,20 @@ class Exchange:
         seconds = retry_after_s(failed)
         if seconds is not None:
             extra.append((b"retry-after", b"%d" % seconds))
-        await self.send(http_status(failed), error_body(failed), headers=extra)
+        await self.send(http_status(failed), self.error_body(failed), headers=extra)
 
     async def fail(self, failed: Failed, *, headers: Iterable[Header] = ()) -> None:
         """Tell the client of a failure, in whatever way the answer still has room for."""
         if not self.status:
             await self.send_error(failed, headers=headers)
-        elif self._events and not self.complete:
-            await self.write(error_event(failed), last=True)
+        elif self._error_event is not None and not self.complete:
+            await self.write(self._error_event(failed), last=True)
         elif not self.complete:
             await self.abort()
 
-    async def start_events(self) -> None:
-        """Answer 200 with a stream of server-sent events."""
-        self._events = True
+    async def start_events(self, error: ErrorShape = error_event) -> None:
+        """Answer 200 with a stream of server-sent events; `error` is how a failure would end it."""
+        self._error_event = error
         await self._start(200, list(_EVENTS))
 
     async def write(self, data: bytes, *, last: bool = False) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from services.gateway.objects import Error, ErrorBody, to_json
+from services.gateway.sse import data_event
 from toolrail.errors import CallerError, FaultError, ToolrailError
 from toolrail.messages import STATUS, Failed, FailureCode, error_type
 
@@ -79,3 +80,8 @@ def error_body(failed: Failed) -> bytes:
     return to_json(
         ErrorBody(Error(message=failed.message, type=kind, param=failed.param, code=code))
     )
+
+
+def error_event(failed: Failed) -> bytes:
+    """The error object as the last event of a stream."""
+    return data_event(error_body(failed))

@@ -219,4 +219,5 @@ def _accepted(reply: Accepted, stream: Stream, prepared: Prepared) -> Accepted:
         prompt_token_ids=stream.prompt_token_ids,
         prompt_blob=stream.prompt_blob,
         enforcement=prepared.settled.enforcement,
+        forced_call=request.choice.mode if request.choice.mode in ("required", "named") else "",
     )

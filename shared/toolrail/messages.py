@@ -48,6 +48,8 @@ STATUS: Final[Mapping[FailureCode, int]] = {
     "internal": 500,
 }
 """The HTTP status of a failure that says no other."""
+Api: TypeAlias = Literal["chat", "responses", "messages"]
+"""Which of the APIs a request came through."""
 FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
 """How the engine ended a choice. What a client sees also depends on the calls made."""
 
@@ -65,14 +67,16 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
     `body_blob`: object-store name of a body too large for one message (then `body` is empty); the
-    gateway deletes it when it has its answer.
+    gateway deletes it when it has its answer. `term`: see Stream; above 0 when the gateway asks
+    again, since whom it asked first has died.
     """
 
-    api: Literal["chat", "responses", "messages"] = "chat"
+    api: Api = "chat"
     body: bytes
     body_blob: str | None = None
     reply_subject: str
     received_ms: int = 0
+    term: int = 0
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,6 +143,11 @@ class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     `model` is the served name, `card` the hash of the model card it was prepared for. Choice i of a
     seeded request is sampled with `seed + i`. `prompt_blob`: object-store name of the ids when they
     are too many for one message (then `prompt_token_ids` is empty and `prompt_tokens` counts them).
+
+    `term` numbers the owners of a stream: each hand-over of it to another postprocessor raises it,
+    and what an owner of an older term says counts no more. `started`: this hand-over is a take-over
+    (gateway → postprocessor) of a stream whose jobs are in the queue or with workers; the choices
+    of which the gateway has had output. None: the jobs are still to be queued.
     """
 
     model: str
@@ -152,6 +161,8 @@ class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     parse: ParseSpec = ParseSpec()
     output: Output = Output()
     reply_subject: str
+    term: int = 0
+    started: tuple[int, ...] | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -159,7 +170,9 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
 
     `control_subject` of the postprocessor takes `Cancel`. From the preprocessor it also tells the
     gateway what the response objects need; `parse`, `prompt_token_ids` (or `prompt_blob`) let it
-    hand the stream to another postprocessor.
+    hand the stream to another postprocessor. `echo`: a JSON object of the request's fields that the
+    response objects of its API repeat (Responses: instructions, tools ...), empty where there are
+    none. `forced_call`: the call that the request's tool choice forces.
     """
 
     version: int = SCHEMA_VERSION
@@ -175,6 +188,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
     prompt_token_ids: tuple[int, ...] = ()
     prompt_blob: str | None = None
     enforcement: str | None = None
+    echo: bytes = b""
+    forced_call: Literal["", "required", "named"] = ""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -211,12 +226,54 @@ class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Stop a request (or one choice of it) wherever it is. Idempotent, best effort."""
+    """Stop a request (or one choice of it) wherever it is. Idempotent, best effort.
+
+    `term`: of the owner that says so; workers that know of a later one pay no heed.
+    """
 
     version: int = SCHEMA_VERSION
     request_id: str
     choice: int | None = None
     reason: str = ""
+    term: int = 0
+
+
+class Want(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a postprocessor lacks of one choice: its deltas from `from_seq` on.
+
+    `from_seq` -1: all of it, with what earlier attempts had written. `term`: see Stream.
+    """
+
+    request_id: str
+    choice: int
+    from_seq: int
+    term: int = 0
+
+
+class Resend(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """postprocessor → one worker: send these to `reply_subject`, and what follows them.
+
+    Answered by `Held`. A want of a newer term makes `reply_subject` the address of the run from now
+    on, also of one that is not there yet: a job that is still queued is re-addressed when it comes.
+    """
+
+    version: int = SCHEMA_VERSION
+    reply_subject: str
+    wants: tuple[Want, ...]
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """worker → postprocessor: which of the wants (by position) it holds, running or finished."""
+
+    version: int = SCHEMA_VERSION
+    wants: tuple[int, ...] = ()
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """postprocessor → worker: these requests are answered, nobody will want them again."""
+
+    version: int = SCHEMA_VERSION
+    request_ids: tuple[str, ...]
 
 
 class TopLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -293,7 +350,7 @@ class EventDelta(msgspec.Struct, frozen=True, array_like=True):
     """New events of one choice. `seq` counts the entries of a request from 0, all choices together.
 
     `end` closes the choice. `usage` comes with the entry that closes the last choice and ends the
-    stream; `failed` ends it instead.
+    stream; `failed` ends it instead. `term`: of the owner that sends it.
     """
 
     request_id: str
@@ -304,6 +361,7 @@ class EventDelta(msgspec.Struct, frozen=True, array_like=True):
     end: ChoiceEnd | None = None
     usage: Usage | None = None
     failed: Failed | None = None
+    term: int = 0
 
 
 class EventFrame(msgspec.Struct, frozen=True, array_like=True):
@@ -358,7 +416,10 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 Reply: TypeAlias = Accepted | Failed
 """The answer to every hand-over."""
 
-Handover: TypeAlias = Prepare | Stream | Job | Cancel | Accepted | Failed
+WorkerOrder: TypeAlias = Resend | Done
+"""What a worker takes on its control subject."""
+
+Handover: TypeAlias = Prepare | Stream | Job | Cancel | Accepted | Failed | Resend | Held | Done
 
 _encoder = msgspec.msgpack.Encoder()
 _prepare = msgspec.msgpack.Decoder(Prepare)
@@ -366,6 +427,8 @@ _stream = msgspec.msgpack.Decoder(Stream)
 _job = msgspec.msgpack.Decoder(Job)
 _cancel = msgspec.msgpack.Decoder(Cancel)
 _reply = msgspec.msgpack.Decoder(Reply)
+_order = msgspec.msgpack.Decoder(WorkerOrder)
+_held = msgspec.msgpack.Decoder(Held)
 _token_frame = msgspec.msgpack.Decoder(TokenFrame)
 _event_frame = msgspec.msgpack.Decoder(EventFrame)
 _card = msgspec.msgpack.Decoder(ModelCard)
@@ -408,6 +471,16 @@ def decode_cancel(data: bytes) -> Cancel:
 def decode_reply(data: bytes) -> Reply:
     """Accepted or Failed. Raises DecodeError."""
     return _decode(_reply, data)
+
+
+def decode_worker_order(data: bytes) -> WorkerOrder:
+    """Resend or Done. Raises DecodeError."""
+    return _decode(_order, data)
+
+
+def decode_held(data: bytes) -> Held:
+    """A Held. Raises DecodeError."""
+    return _decode(_held, data)
 
 
 def decode_token_frame(data: bytes) -> TokenFrame:

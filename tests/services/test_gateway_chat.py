@@ -6,8 +6,8 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from services.gateway.chunks import KEEP_ALIVE
 from services.gateway.peers import DeadPeers
+from services.gateway.sse import KEEP_ALIVE
 from tests.services.gateway_double import (
     MODEL,
     POSTPROCESSOR,

@@ -11,10 +11,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ParsedChatCom
 
 from services.gateway import ids
 from services.gateway.answer import Head
-from services.gateway.chunks import ChunkWriter, json_string
+from services.gateway.chunks import ChunkWriter
 from services.gateway.completion import Fold
 from services.gateway.failures import failure
 from services.gateway.objects import to_json
+from services.gateway.sse import json_string
 from tests.services.gateway_double import STOP, USAGE, deltas_of, events_of
 from toolrail.events import (
     ArgumentsDelta,

@@ -1,0 +1,124 @@
+"""One request at the other services, from its hand-over to its last delta.
+
+It knows neither HTTP nor the shapes of an API. Whoever opens one closes it, and closing cancels at
+the postprocessor whatever has not ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from services.gateway.failures import failure
+from services.gateway.gateway import Gateway
+from services.gateway.hand_over import hand_over
+from toolrail.messages import Accepted, Api, EventDelta, Failed, FailureCode, Prepare, Reply
+
+
+class Generation:
+    """A request while it is generated.
+
+    Attributes:
+        request_id: its id on the bus.
+        received: when its clock started, on the loop's clock.
+        deadline: when it must have ended, on the loop's clock.
+    """
+
+    def __init__(
+        self, gateway: Gateway, request_id: str, *, on_overflow: Callable[[], None]
+    ) -> None:
+        self.request_id = request_id
+        self.received = 0.0
+        self.deadline = 0.0
+        self._gateway = gateway
+        self._settings = gateway.settings
+        self._stream = gateway.streams.open(request_id, on_overflow=on_overflow)
+        self._num_choices = 1
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether more came than its reader took."""
+        return self._stream.overflowed
+
+    def start_clock(self) -> None:
+        """The body is complete: the request's deadline runs from now."""
+        self.received = anyio.current_time()
+        self.deadline = self.received + self._settings.request_timeout_s
+
+    async def hand_over(self, body: bytes, api: Api) -> Reply:
+        """Have it prepared and started; takes at most the timeout of a hand-over.
+
+        Not to be cancelled: the answer tells whom to cancel, also when nobody waits any more.
+        """
+        now_ms = int(time.time() * 1000)
+        prepare = Prepare(
+            request_id=self.request_id,
+            deadline_ms=now_ms + int(self._settings.request_timeout_s * 1000),
+            api=api,
+            body=body,
+            reply_subject=self._gateway.streams.reply_subject,
+            received_ms=now_ms,
+        )
+        reply: Reply = self.failure("cancelled", "the client left")
+        # Shielded for the reason above. Bounded by the timeout.
+        with anyio.CancelScope(shield=True):
+            reply = await hand_over(
+                self._gateway.bus,
+                self._gateway.directory,
+                prepare,
+                timeout_s=self._settings.hand_over_timeout_s,
+            )
+        if isinstance(reply, Accepted):
+            self._num_choices = reply.num_choices
+            if reply.control_subject:
+                self._stream.control_subjects.add(reply.control_subject)
+        return reply
+
+    async def first(self) -> list[EventDelta] | Failed:
+        """The first deltas, or the failure that came before any output."""
+        until = anyio.current_time() + self._settings.first_event_timeout_s
+        deltas = await self.take(until)
+        if not deltas:
+            return self.failure("deadline", "the answer did not begin in time")
+        return failure_in(deltas) or deltas
+
+    async def rest(self) -> list[EventDelta] | Failed:
+        """More deltas, or the failure that came instead; waits until the deadline."""
+        deltas = await self.take(self.deadline)
+        return failure_in(deltas) or deltas
+
+    async def take(self, until: float) -> list[EventDelta]:
+        """What came; nothing if nothing came by `until`; a failure when the deadline came first."""
+        stream = self._stream
+        deltas = await stream.take(min(until, self.deadline))
+        if not deltas:
+            if anyio.current_time() >= self.deadline:
+                stream.fail(self.failure("deadline", "the answer took too long"))
+                return await stream.take(until)
+        elif deltas[-1].usage is not None and stream.choices_ended < self._num_choices:
+            deltas[-1] = EventDelta(
+                self.request_id,
+                deltas[-1].seq,
+                deltas[-1].choice,
+                failed=self.failure("internal", "the answer ended too early"),
+            )
+        return deltas
+
+    def abandon(self) -> None:
+        """Nobody reads on: what still comes is dropped."""
+        self._stream.abandon()
+
+    def close(self, reason: str) -> None:
+        """Forget it; if it has not ended, cancel it."""
+        self._gateway.streams.close(self._stream, reason)
+
+    def failure(self, code: FailureCode, message: str) -> Failed:
+        """A failure of this request that was found here."""
+        return failure(code, message, request_id=self.request_id)
+
+
+def failure_in(deltas: Sequence[EventDelta]) -> Failed | None:
+    """The failure among `deltas`, if there is one."""
+    return next((delta.failed for delta in deltas if delta.failed is not None), None)
