@@ -14,6 +14,7 @@ import anyio
 
 from services.gateway import ids
 from services.gateway.failures import error_body, error_event, http_status, retry_after_s
+from toolrail.api_keys import KeyRecord
 from toolrail.errors import CallerError, QueueFullError
 from toolrail.messages import Failed
 
@@ -68,6 +69,7 @@ class Exchange:
         complete: the answer is sent to its end.
         client_left: the client closed the connection before that.
         error_body: how the API that was called words a failure; OpenAI's unless its route says.
+        key: the record of the caller's API key; None where no keys are in use.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
@@ -78,6 +80,7 @@ class Exchange:
         self.complete = False
         self.client_left = False
         self.error_body: ErrorShape = error_body
+        self.key: KeyRecord | None = None
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -87,6 +90,11 @@ class Exchange:
         self._error_event: ErrorShape | None = None
         self._extra: list[Header] = []
         self._public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
+
+    @property
+    def owner(self) -> str:
+        """Whom the request acts for; "" where no keys are in use."""
+        return "" if self.key is None else self.key.owner or self.key.name
 
     def header(self, name: bytes) -> str | None:
         """The first header of that (lower-case) name, or None."""

@@ -68,6 +68,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "replicas": (1, 5),
     "slots": (1, 1 << 16),
     "heartbeat_s": (0.05, 3600),
+    "api_keys_reload_s": (0.05, 3600),
     "registration_ttl_s": (1, 86400),
     "scripted_seed": (-(1 << 63), (1 << 64) - 1),
 }

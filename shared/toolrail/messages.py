@@ -66,6 +66,8 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """gateway → preprocessor: a raw HTTP body to validate, render and hand on.
 
     `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
+    `models`: names the caller may ask for, with `*` and `?`; None: all. `count_only`: answer with
+    `Accepted.prompt_tokens` and hand nothing on.
     `body_blob`: object-store name of a body too large for one message (then `body` is empty); the
     gateway deletes it when it has its answer. `term`: see Stream; above 0 when the gateway asks
     again, since whom it asked first has died.
@@ -76,6 +78,8 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     body_blob: str | None = None
     reply_subject: str
     received_ms: int = 0
+    models: tuple[str, ...] | None = None
+    count_only: bool = False
     term: int = 0
 
 

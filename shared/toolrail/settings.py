@@ -102,6 +102,10 @@ class GatewaySettings(CommonSettings):
         idle_connection_s: how long a connection is kept between two requests.
         body_timeout_s: how long a request body may take to arrive; slower ones get 408.
         held_body_bytes: bytes of request bodies held at once; more requests get 429.
+        api_keys_file: TOML or JSON file of the keys that may use the API (`toolrail key new` makes
+            them); empty: no key is asked for.
+        api_keys_reload_s: how often that file is looked at for changes.
+        cors_origins: web origins whose pages may use the API, comma-separated, or `*`; empty: none.
     """
 
     host: str = "127.0.0.1"
@@ -113,6 +117,9 @@ class GatewaySettings(CommonSettings):
     max_body_bytes: int = 16 << 20
     body_timeout_s: float = 60.0
     held_body_bytes: int = 256 << 20
+    api_keys_file: str = ""
+    api_keys_reload_s: float = 1.0
+    cors_origins: str = ""
     request_timeout_s: float = 600.0
     first_event_timeout_s: float = 300.0
     max_streams: int = 1024
