@@ -173,10 +173,10 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
     """The hand-over was taken; no HTTP status follows from it yet.
 
     `control_subject` of the postprocessor takes `Cancel`. From the preprocessor it also tells the
-    gateway what the response objects need; `parse`, `prompt_token_ids` (or `prompt_blob`) let it
-    hand the stream to another postprocessor. `echo`: a JSON object of the request's fields that the
-    response objects of its API repeat (Responses: instructions, tools ...), empty where there are
-    none. `forced_call`: the call that the request's tool choice forces.
+    gateway what the response objects need; `handed`, the encoded Stream as it was handed on, lets
+    it hand the stream to another postprocessor. `echo`: a JSON object of the request's fields that
+    the response objects of its API repeat (Responses: instructions, tools ...), empty where there
+    are none. `forced_call`: the call that the request's tool choice forces.
     """
 
     version: int = SCHEMA_VERSION
@@ -194,6 +194,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
     enforcement: str | None = None
     echo: bytes = b""
     forced_call: Literal["", "required", "named"] = ""
+    handed: bytes | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -47,6 +47,8 @@ class CommonSettings:
         trace_sample_ratio: share of root traces kept, 0 to 1.
         heartbeat_s: how often an instance renews its registration.
         registration_ttl_s: how long a registration lives without renewal.
+        probe_s: how often a peer with which this process has streams is asked whether it lives.
+        gone_s: how long the bus knows nobody under a peer's name before the peer counts as dead.
         drain_s: how long a stopping service waits for its running streams.
         hand_over_timeout_s: how long a hop waits for the next hop's `Accepted`.
         max_queue_jobs: bound of the work queue.
@@ -68,6 +70,8 @@ class CommonSettings:
     trace_sample_ratio: float = 1.0
     heartbeat_s: float = 2.0
     registration_ttl_s: float = 6.0
+    probe_s: float = 0.5
+    gone_s: float = 1.0
     drain_s: float = 30.0
     hand_over_timeout_s: float = 10.0
     max_queue_jobs: int = 10_000
@@ -168,12 +172,17 @@ class PostprocessorSettings(CommonSettings):
     Attributes:
         max_streams: streams owned at once; more are answered `overloaded`.
         idle_timeout_s: silence of a running stream before it is failed.
+        resend_s: silence of a running stream, or age of a gap in it, after which its worker is
+            asked for what is missing.
+        max_resends: such questions about one gap before the stream is failed.
         max_argument_checks: checks of long arguments that may wait; more go unchecked.
         argument_check_timeout_s: what such a check may take; a slower one counts as unchecked.
     """
 
     max_streams: int = 4096
     idle_timeout_s: float = 120.0
+    resend_s: float = 2.0
+    max_resends: int = 3
     max_argument_checks: int = 256
     argument_check_timeout_s: float = 5.0
 
@@ -197,6 +206,8 @@ class WorkerSettings(CommonSettings):
             `report` counts them, `fail` ends the request with an error, `off` looks at strict
             schemas alone and reports them.
         slots: requests the engine runs at once.
+        kept_tokens: ids of running and of unacknowledged streams kept, so that they can be sent
+            again (an id costs 4 bytes, a logprob some hundreds); the oldest finished go first.
         max_model_len: context length; 0: the model's own.
         kv_cache_bytes: memory for keys and values; 0: the engine's own choice, 1 GiB on a CPU.
         engine_args: JSON object of further vLLM engine arguments.
@@ -217,6 +228,7 @@ class WorkerSettings(CommonSettings):
     dyn_parser_version: Literal["auto", "1", "2"] = "auto"
     argument_validation: ArgumentValidation = "report"
     slots: int = 8
+    kept_tokens: int = 2_000_000
     max_model_len: int = 0
     kv_cache_bytes: int = 0
     engine_args: str = ""

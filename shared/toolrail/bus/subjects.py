@@ -63,8 +63,26 @@ def events(gateway: str) -> str:
 
 
 def control(instance: str) -> str:
-    """Subject on which one instance takes Cancel and other orders."""
+    """Subject of the orders for one instance.
+
+    A postprocessor takes Cancel; a worker takes Resend, as an acknowledged request, and Done.
+    """
     return f"{PREFIX}.ctl.{instance}"
+
+
+def ping(instance: str) -> str:
+    """Subject on which one instance answers that it lives, acknowledged request."""
+    return f"{PREFIX}.ping.{instance}"
+
+
+def gateway_of(events_subject: str) -> str:
+    """The gateway instance whose `events` subject this is."""
+    return events_subject.removeprefix(f"{PREFIX}.out.")
+
+
+def postprocessor_of(tokens_subject: str) -> str:
+    """The postprocessor instance whose `tokens` subject this is."""
+    return tokens_subject.removeprefix(f"{PREFIX}.post.")
 
 
 def cancel(model: str) -> str:
