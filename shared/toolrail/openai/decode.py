@@ -8,18 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import TypeVar, cast
+from typing import Annotated, Final, TypeVar, cast
 
 import msgspec
+from msgspec import Meta, Raw
 
 from toolrail.openai.limits import (
     MAX_JSON_CONTAINERS,
     MAX_JSON_DEPTH,
+    MAX_MESSAGES,
+    MAX_PARTS,
     MAX_SCHEMA_BYTES,
+    MAX_TOOLS,
 )
 from toolrail.openai.refusals import not_json, refusal, too_deep, wrong_shape
 
 T = TypeVar("T")
+
+_LONG_BYTES: Final = 1 << 20
+"""From here on the lists of a body are counted before their members are made into records."""
+
+
+class _Lists(msgspec.Struct, frozen=True):
+    """The lists of a body that may be long, their members unread."""
+
+    messages: Annotated[list[Raw], Meta(max_length=MAX_MESSAGES)] | None = None
+    tools: Annotated[list[Raw], Meta(max_length=MAX_TOOLS)] | None = None
+    input: str | Annotated[list[Raw], Meta(max_length=MAX_MESSAGES)] | None = None
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """A message, the parts of its content unread."""
+
+    content: str | list[Raw] | None = None
+
+
+class _Messages(msgspec.Struct, frozen=True):
+    messages: list[_Message] | None = None
+
+
+_lists: Final = msgspec.json.Decoder(_Lists)
+_messages: Final = msgspec.json.Decoder(_Messages)
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -33,6 +62,11 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         if not body.isascii():
             body.decode()  # msgspec does not look into the strings that it skips
+        if len(body) > _LONG_BYTES:
+            # msgspec holds a list against its bound only when it has made all its members: 80,000
+            # tools would hold the interpreter for a tenth of a second.
+            _lists.decode(body)
+            _check_parts(_messages.decode(body).messages or ())
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise wrong_shape(str(error)) from None
@@ -40,6 +74,16 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise not_json(str(error), "") from None
     except RecursionError:
         raise too_deep("") from None
+
+
+def _check_parts(messages: Iterable[_Message]) -> None:
+    contents = (message.content for message in messages)
+    if sum(len(content) for content in contents if isinstance(content, list)) > MAX_PARTS:
+        raise refusal(
+            f"The contents of 'messages' have too many parts: at most {MAX_PARTS:,} in all.",
+            param="messages",
+            code="array_above_max_length",
+        )
 
 
 def decode_json(

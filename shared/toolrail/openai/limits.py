@@ -26,6 +26,9 @@ MAX_TOP_LOGPROBS: Final = 20
 MAX_MESSAGES: Final = 20_000
 """Each costs a template some tokens: more do not fit any context worth their rendering."""
 
+MAX_PARTS: Final = 100_000
+"""Content parts of all messages together; counted in bodies that are long enough to have more."""
+
 MAX_CALLS: Final = 1024
 """Calls of one message of history."""
 
