@@ -20,7 +20,7 @@ from toolrail.bus import subjects
 from toolrail.bus.port import Bus
 from toolrail.directory import Directory
 from toolrail.errors import FaultError
-from toolrail.service import metrics
+from toolrail.service import liveness, metrics
 from toolrail.settings import CommonSettings
 from toolrail.telemetry import Telemetry
 
@@ -29,6 +29,7 @@ S = TypeVar("S", bound=CommonSettings)
 log: Final = logging.getLogger("toolrail.service")
 
 _CLOSE_TIMEOUT_S: Final = 5.0
+_PINGS: Final = 256
 _STARTED_MS: Final = int(time.time() * 1000)
 
 
@@ -146,10 +147,13 @@ async def serving(
             stopping=stopping or anyio.Event(),
             tasks=tasks,
         )
+        ping = subjects.ping(runtime.instance)
+        pinged = await bus.serve(ping, ping, liveness.alive, max_in_flight=_PINGS)
         try:
             yield runtime
         finally:
             with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
+                await pinged.stop()
                 await runtime.withdraw()
                 await directory.stop()
             tasks.cancel_scope.cancel()

@@ -1,0 +1,90 @@
+"""Which peers are dead, noticed sooner than their registrations expire.
+
+A bus knows at once when nobody listens on a subject any more, and every service listens on its own
+`ping` subject while it lives. Nobody there for a while is death (a moment of it may be a peer that
+connects anew); a peer that is there and slow is not. A process that hangs, or is cut off together
+with its connection, is found by its registration instead, see `directory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+import anyio
+
+from toolrail.bus import subjects
+from toolrail.bus.port import Bus
+from toolrail.errors import FaultError, NoRespondersError
+from toolrail.telemetry import Telemetry
+
+_AT_ONCE: Final = 64
+
+_UNTRACED: Final = {"traceparent": f"00-{'0' * 31}1-{'0' * 15}1-00"}
+"""A trace that is not recorded: a span for each question would drown the others."""
+
+
+class Liveness:
+    """Asks the peers in which this process has an interest, and nobody else.
+
+    Attributes:
+        dead: those that are gone now.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        peers: Callable[[], Collection[str]],
+        *,
+        probe_s: float,
+        gone_s: float,
+    ) -> None:
+        """`peers` names the instances to ask; `probe_s` and `gone_s` are the settings."""
+        self.dead: frozenset[str] = frozenset()
+        self._bus = bus
+        self._peers = peers
+        self._probe_s = probe_s
+        self._gone_s = gone_s
+        self._gone_since: dict[str, float] = {}
+        self._limit = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def watch(self, on_dead: Callable[[frozenset[str]], None]) -> None:
+        """Ask again and again; call `on_dead` with all that are, while there are any. Never ends.
+
+        The same peer is told of until it is none of `peers` any more.
+        """
+        while True:
+            await self.probe()
+            if self.dead:
+                on_dead(self.dead)
+            await anyio.sleep(self._probe_s)
+
+    async def probe(self) -> None:
+        """Ask all of them once, at the same time; takes about `probe_s` at most."""
+        peers = set(self._peers())
+        self._gone_since = {p: since for p, since in self._gone_since.items() if p in peers}
+        with Telemetry().attached(_UNTRACED):
+            async with anyio.create_task_group() as tasks:
+                for peer in peers:
+                    tasks.start_soon(self._ask, peer)
+        now = anyio.current_time()
+        self.dead = frozenset(
+            peer for peer, since in self._gone_since.items() if now - since >= self._gone_s
+        )
+
+    async def _ask(self, peer: str) -> None:
+        async with self._limit:
+            try:
+                await self._bus.request(subjects.ping(peer), b"", timeout_s=self._probe_s)
+            except NoRespondersError:
+                self._gone_since.setdefault(peer, anyio.current_time())
+            except FaultError:
+                # There and slow, or it is we who are cut off: no news.
+                self._gone_since.pop(peer, None)
+            else:
+                self._gone_since.pop(peer, None)
+
+
+async def alive(payload: bytes) -> bytes:
+    """The answer to a ping."""
+    return payload

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from toolrail.bus import subjects
+from toolrail.bus.memory import MemoryBroker
+from toolrail.service import serving
+from toolrail.service.liveness import Liveness
+from toolrail.settings import CommonSettings
+
+pytestmark = pytest.mark.anyio
+
+FAST = CommonSettings(instance="peer-1")
+
+
+async def test_a_peer_is_alive_while_it_serves_and_dead_once_it_is_gone() -> None:
+    broker = MemoryBroker()
+    asking = Liveness(broker.connect(), lambda: ["peer-1"], probe_s=5, gone_s=0)
+    async with serving("postprocessor", FAST, broker.connect()):
+        await asking.probe()
+        assert asking.dead == frozenset()
+    await asking.probe()
+    assert asking.dead == {"peer-1"}
+    async with serving("postprocessor", FAST, broker.connect()):
+        await asking.probe()
+        assert asking.dead == frozenset()
+
+
+async def test_a_moment_without_a_peer_is_not_its_death() -> None:
+    broker = MemoryBroker()
+    asking = Liveness(broker.connect(), lambda: ["peer-1"], probe_s=5, gone_s=3600)
+    await asking.probe()
+    await asking.probe()
+    assert asking.dead == frozenset()
+
+
+async def test_a_peer_that_is_there_and_slow_is_not_dead() -> None:
+    broker = MemoryBroker()
+
+    async def never(payload: bytes) -> bytes:
+        await anyio.sleep_forever()
+        return payload
+
+    bus = broker.connect()
+    await bus.serve(subjects.ping("peer-1"), "q", never, max_in_flight=1)
+    asking = Liveness(broker.connect(), lambda: ["peer-1"], probe_s=0.01, gone_s=0)
+    await asking.probe()
+    assert asking.dead == frozenset()
+    await bus.close()
+
+
+async def test_who_lost_the_bus_itself_calls_nobody_dead() -> None:
+    bus = MemoryBroker().connect()
+    asking = Liveness(bus, lambda: ["peer-1"], probe_s=0.01, gone_s=0)
+    await bus.close()
+    await asking.probe()
+    assert asking.dead == frozenset()
+
+
+async def test_only_peers_that_matter_are_told_of() -> None:
+    peers = ["peer-1"]
+    asking = Liveness(MemoryBroker().connect(), lambda: peers, probe_s=0.001, gone_s=0)
+    told: list[frozenset[str]] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asking.watch, told.append)
+        with anyio.fail_after(20):
+            while not told:
+                await anyio.lowlevel.checkpoint()
+            peers.clear()
+            while asking.dead:
+                await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    assert set(told) == {frozenset({"peer-1"})}
