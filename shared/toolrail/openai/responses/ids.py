@@ -23,7 +23,7 @@ class ItemPlace(NamedTuple):
 
     response_id: str
     output: bool
-    index: int
+    position: int
 
 
 def response_id(request_id: str) -> str:
