@@ -83,8 +83,10 @@ class Family:
         arguments: how arguments are written.
         reasoning_names: reasoning parsers of the same models as this family: one machine reads
             both, and a call inside reasoning is a call.
-        owns_reasoning: the family's machine reads its own reasoning and takes no other markers;
-            another reasoning parser reads first and hands its text on.
+        owns_reasoning: reasoning is a part of how the family writes turns (a message, a channel),
+            or one machine's by specification: no other reasoning parser can stand beside it, and
+            its own beside no other family.
+        never_beside: further reasoning parsers that cannot stand beside it.
         needs_reasoning: whether the family works with one of `reasoning_names` only.
         routes: generations of parsers (`dyn_parser_version`) that have this name.
         kept_tags: tool choices whose native tag stays where structural tags are switched off.
@@ -107,6 +109,7 @@ class Family:
     arguments: ArgumentStyle = JSON
     reasoning_names: tuple[str, ...] = ()
     owns_reasoning: bool = False
+    never_beside: tuple[str, ...] = ()
     needs_reasoning: bool = False
     routes: frozenset[str] = frozenset({"1", "2"})
     kept_tags: tuple[ToolChoice, ...] = ()
@@ -127,6 +130,7 @@ def templated(  # noqa: PLR0913 - the fields of a record
     prompt: PromptPolicy | None = None,
     routes: frozenset[str] = frozenset({"1", "2"}),
     kept_tags: tuple[ToolChoice, ...] = (),
+    owns_reasoning: bool = False,
 ) -> Family:
     """The family that `syntax` describes. `special`: those of its markers that are one token."""
     style = next((p.style for p in syntax.call if isinstance(p, Args)), JSON)
@@ -149,6 +153,7 @@ def templated(  # noqa: PLR0913 - the fields of a record
         reasoning_names=reasoning_names,
         routes=routes,
         kept_tags=kept_tags,
+        owns_reasoning=owns_reasoning,
     )
 
 

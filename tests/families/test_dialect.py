@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.families.loading import parse, shown
+from tests.families.loading import FAMILIES, parse, shown
 from toolrail.errors import ConfigError
+from toolrail.events import Call, Reasoning
 from toolrail.families import (
     dialect,
     families,
@@ -14,6 +17,7 @@ from toolrail.families import (
     tool_parser_names,
 )
 from toolrail.parsing import ParseSpec
+from toolrail.reasoning import PARSERS
 from toolrail.tools import Tool
 
 CALL = '<tool_call>\n{"name": "ping", "arguments": {}}\n</tool_call>'
@@ -43,6 +47,8 @@ def test_reasoning_names_exist(found: object) -> None:
     [
         ("nothing", None, "auto", "hermes"),
         (None, "nothing", "auto", "qwen3"),
+        ("beam", None, "auto", "beam"),
+        ("inkling", None, "auto", "inkling"),
         ("hermes", "qwen3", "2", "qwen3_coder"),
         ("nemotron_v3", "nemotron_v3", "1", "hermes"),
         ("qwen3_coder", "granite", "2", "qwen3"),
@@ -116,11 +122,57 @@ def test_a_call_inside_foreign_reasoning_is_reasoning() -> None:
     assert [turn.content, len(turn.calls)] == ["c", 1]
 
 
-def test_a_machine_of_its_own_hands_its_text_over() -> None:
-    spec = ParseSpec("hermes", "gpt_oss", (PING,))
-    text = (
-        f"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>{CALL}"
-    )
+# Families of which reasoning is a message or a channel, or one machine's by specification.
+OWNERS = {
+    "beam": "beam",
+    "deepseek_v41": "deepseek_v41",
+    "harmony": "gpt_oss",
+    "inkling": "inkling",
+    "kimi_k3": "kimi_k3",
+    "muse_glimmer": "muse_glimmer",
+    "muse_spark": "muse_spark",
+}
+REASONING = sorted({parser.name for parser in PARSERS.values()})
+# What puts text before everything else cannot stand where calls are the whole output.
+NEVER = {("default", "minimax_append_think")}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_pair_reads_a_turn_or_is_refused_with_what_can_stand_there(name: str) -> None:
+    own = OWNERS.get(name)
+    others = set(REASONING) - set(OWNERS.values()) - {r for n, r in NEVER if n == name}
+    for reasoning in REASONING:
+        if reasoning == own or (own is None and reasoning in others):
+            reads_a_turn(name, reasoning)
+            continue
+        with pytest.raises(ConfigError) as refused:
+            dialect(name, reasoning)
+        said = str(refused.value)
+        assert all(can in said for can in ([own] if own else others))
+        assert own or all(o in said for o, reads in OWNERS.items() if reads == reasoning)
+
+
+def reads_a_turn(name: str, reasoning: str) -> None:
+    """The two parsers together find reasoning and call of a turn that a model would write."""
+    markers = PARSERS[reasoning].markers
+    call = Call("ping", '{"city": "Paris"}')
+    if markers is None and name in OWNERS:
+        text = family(name).render([Reasoning("Hm."), call])
+    else:
+        begin, end = (markers.begin, markers.end + markers.after) if markers else ("", "</think>")
+        text = f"{begin}Hm.{end}{family(name).render([call])}"
     for chunks in ([text], text):
-        turn = parse(spec, chunks)
-        assert [turn.reasoning, turn.content, len(turn.calls)] == ["a", None, 1]
+        turn = parse(ParseSpec(name, reasoning, (PING,)), chunks)
+        seen = (turn.reasoning or "", turn.content or "")
+        expected = (
+            ("", "<think>Hm.</think>") if reasoning == "minimax_append_think" else ("Hm.", "")
+        )
+        assert tuple(text.strip() for text in seen) == expected, (name, reasoning)
+        found = [(found.name, json.loads(found.arguments)) for found in turn.calls]
+        assert found == [("ping", {"city": "Paris"})], (name, reasoning)
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "openai_gptoss", "kimi-k3", "muse_spark_open", "muse"])
+def test_an_alias_of_a_reasoning_parser_is_refused_as_well(name: str) -> None:
+    with pytest.raises(ConfigError, match="beside the tool parser 'hermes' can stand basic"):
+        dialect("hermes", name)

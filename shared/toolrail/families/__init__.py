@@ -128,12 +128,10 @@ class Dialect:
         family, reasoning = self.family, self._reasoning
         if family is None:
             return reasoning.parser(spec) if reasoning else PlainParser(spec)
-        if reasoning is None or reasoning.name in family.reasoning_names:
+        if reasoning is None or reasoning.messages is not None or self._pair is not None:
             return family.parser(spec, self._pair)
-        if family.owns_reasoning or self._pair is None:
-            after = replace_start(spec)
-            return ChainedParser(reasoning.parser(spec), family.parser(after, None))
-        return family.parser(spec, self._pair)
+        after = replace_start(spec)
+        return ChainedParser(reasoning.parser(spec), family.parser(after, None))
 
     def tag(
         self,
@@ -262,9 +260,7 @@ def dialect(
     if tools is not None:
         _check_pair(tools, reasoning, str(tool_parser), parser_version)
     pair = reasoning.markers if reasoning else None
-    if tools is not None and tools.owns_reasoning:
-        pair = None
-    elif pair is not None and tools is not None and reasoning is not None:
+    if pair is not None and tools is not None and reasoning is not None:
         own = reasoning.name in tools.reasoning_names
         pair = replace(pair, calls_inside=pair.calls_inside and own)
     return Dialect(tool_parser or None, reasoning_parser or None, tools, reasoning, pair)
@@ -273,6 +269,19 @@ def dialect(
 def stream_parser(spec: ParseSpec) -> StreamParser:
     """A parser for `spec`, by the names in it."""
     return dialect(spec.tool_parser, spec.reasoning_parser).parser(spec)
+
+
+def reasoning_beside(tools: Family) -> tuple[str, ...]:
+    """The reasoning parsers (without their aliases) that can stand beside a tool parser.
+
+    Where one family owns reasoning, no name of another can be right: whichever of the two formats
+    the model writes, the other parser finds nothing in it.
+    """
+    if tools.owns_reasoning:
+        return tools.reasoning_names
+    owned = {name for found in families() if found.owns_reasoning for name in found.reasoning_names}
+    names = {parser.name for parser in PARSERS.values()}
+    return tuple(sorted((names - owned - set(tools.never_beside)) | set(tools.reasoning_names)))
 
 
 def replace_start(spec: ParseSpec) -> ParseSpec:
@@ -295,6 +304,8 @@ def _check_pair(
         raise ConfigError(
             "reasoning_parser", f"the tool parser {name!r} needs one of its own: {usual}"
         )
+    if reasoning is not None and reasoning.name not in (can := reasoning_beside(tools)):
+        raise ConfigError("reasoning_parser", _impossible(name, reasoning, can))
     if version == "auto":
         return
     if version not in _routes(name):
@@ -309,6 +320,14 @@ def _check_pair(
             f"generation 2 reads {name!r} together with one of its own reasoning parsers only: "
             f"{usual or 'it has none'}",
         )
+
+
+def _impossible(name: str, reasoning: ReasoningParser, can: Sequence[str]) -> str:
+    owners = [
+        f.name for f in families() if f.owns_reasoning and reasoning.name in f.reasoning_names
+    ]
+    reads = f"{reasoning.name!r} reads turns of {', '.join(owners)} only; " if owners else ""
+    return f"{reads}beside the tool parser {name!r} can stand {', '.join(can)}, or none"
 
 
 def _routes(name: str) -> frozenset[str]:

@@ -37,6 +37,7 @@ FAMILY: Final = templated(
     ),
     reasoning=THINK,
     reasoning_names=("deepseek_v41",),
+    owns_reasoning=True,
     special=SPECIAL,
     routes=frozenset({"2"}),
 )

@@ -59,5 +59,6 @@ FAMILY: Final = replace(
     ),
     parser=_parser,
     tag=_tag,
+    never_beside=("minimax_append_think",),  # the text it puts first makes all of it text
     render=partial(render_turn, ONE_ARRAY),
 )

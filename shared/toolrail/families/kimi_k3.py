@@ -245,6 +245,7 @@ FAMILY: Final = Family(
     bans=(*TOOLS, *CALLS),
     arguments=ARGUMENTS,
     reasoning_names=("kimi_k3",),
+    owns_reasoning=True,
     kept_tags=("named",),
     starts_in=_starts_in,
 )
