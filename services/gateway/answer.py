@@ -50,6 +50,7 @@ class Outcome:
         response_id: the `id` the client saw, or would have seen.
         model: the served model, empty while unknown.
         stream: whether the client asked for a stream.
+        tokens: of prompt and answer together, as far as they are known; 0: it never began.
         first_event_s: from the last byte of the request to its first event; None: none came.
         failed: what the client was told, if it failed.
         left: what the client left, if it did: `hand_over`, `wait`, `stream`, or `slow` when it
@@ -59,6 +60,7 @@ class Outcome:
     response_id: str
     model: str = ""
     stream: bool = False
+    tokens: int = 0
     first_event_s: float | None = None
     tally: Tally = field(default_factory=Tally)
     failed: Failed | None = None

@@ -72,6 +72,7 @@ class _Answering:
             try:
                 await self._answer(generation, tasks)
             finally:
+                self._outcome.tokens = self._tokens(generation)
                 self._outcome.left = self._left(generation, tasks.cancel_scope)
                 generation.close(self._outcome.left or "failed")
                 tasks.cancel_scope.cancel()
@@ -91,6 +92,11 @@ class _Answering:
             return self._stage
         unread = generation.overflowed or scope.cancel_called  # the latter: its deadline
         return "slow" if unread and not self._exchange.complete else ""
+
+    def _tokens(self, generation: Generation) -> int:
+        """What it used, or what is known of that."""
+        usage = self._outcome.tally.usage
+        return usage.prompt_tokens + usage.completion_tokens if usage else generation.tokens
 
     async def _answer(self, generation: Generation, tasks: TaskGroup) -> None:
         reply = await self._hand_over(generation, tasks)
@@ -136,7 +142,9 @@ class _Answering:
             generation.start_clock()
             tasks.cancel_scope.deadline = generation.deadline + _LAST_WRITE_S
             tasks.start_soon(self._watch_client, generation, tasks.cancel_scope)
-            return await generation.hand_over(body, self._surface.api)
+            key = exchange.key
+            models = None if key is None else key.models
+            return await generation.hand_over(body, self._surface.api, models=models)
         finally:
             bodies.give_back(len(body))
 

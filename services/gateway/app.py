@@ -41,17 +41,21 @@ class Route:
         label: stands for all paths of the route in metrics.
         handlers: by method.
         error_body: the error object of its API.
+        public: whether it needs no API key.
     """
 
     label: str
     handlers: Mapping[str, Handler]
     error_body: ErrorShape = error_body
+    public: bool = False
 
 
-def _route(label: str, *, error_body: ErrorShape = error_body, **handlers: Handler) -> Route:
+def _route(
+    label: str, *, error_body: ErrorShape = error_body, public: bool = False, **handlers: Handler
+) -> Route:
     if "GET" in handlers:
         handlers["HEAD"] = handlers["GET"]  # the server leaves the body out
-    return Route(label, handlers, error_body)
+    return Route(label, handlers, error_body, public)
 
 
 ROUTES: Final[Mapping[str, Route]] = {
@@ -59,8 +63,8 @@ ROUTES: Final[Mapping[str, Route]] = {
     for route in (
         _route("/v1/chat/completions", POST=chat_completions),
         _route("/v1/models", GET=discovery.list_models),
-        _route("/health", GET=discovery.health),
-        _route("/live", GET=discovery.live),
+        _route("/health", public=True, GET=discovery.health),
+        _route("/live", public=True, GET=discovery.live),
         _route("/metrics", GET=discovery.metrics),
     )
 }
@@ -111,13 +115,20 @@ class App:
         meters.duration.labels(route.label).observe(time.perf_counter() - began)
 
     async def _answer(self, route: Route, exchange: Exchange) -> Outcome | None:
+        door = self._gateway.door
         try:
+            for name, value in door.cors.headers(exchange.header(b"origin")):
+                exchange.add_header(name, value)
             handler = route.handlers.get(exchange.method)
             if handler is None:
                 return await self._refuse(route, exchange)
-            # Whoever may not use the API is refused here, before anything of the body is read:
-            # the place of API keys, of their limits, and of CORS.
-            return await handler(self._gateway, exchange)
+            # Whoever may not use the API is refused here, before anything of the body is read.
+            if not route.public:
+                door.identify(exchange)
+            with door.visit(exchange) as visit:
+                outcome = await handler(self._gateway, exchange)
+                visit.tokens = 0 if outcome is None else outcome.tokens
+            return outcome
         except ToolrailError as error:
             return await self._fail(exchange, failure_of(error))
         except Exception:  # the boundary: a bug is one request's failure
@@ -125,7 +136,11 @@ class App:
             self._gateway.meters.internal_errors.inc()
             return await self._fail(exchange, failure("internal", "internal error"))
 
-    async def _refuse(self, route: Route, exchange: Exchange) -> Outcome:
+    async def _refuse(self, route: Route, exchange: Exchange) -> Outcome | None:
+        preflight = self._gateway.door.cors.preflight(exchange, route.handlers)
+        if preflight is not None:
+            await exchange.send(200, b"", headers=preflight)
+            return None
         request = f"{exchange.method[:16]} {exchange.path[:200]}"
         if route is _OTHER:
             error = CallerError(f"Unknown URL: {request}", code="unknown_url", status=404)

@@ -10,6 +10,7 @@ from prometheus_client import exposition
 from services.gateway.exchange import Exchange
 from services.gateway.gateway import Gateway
 from services.gateway.objects import Model, ModelList, to_json
+from toolrail.api_keys import allowed
 from toolrail.errors import CallerError
 from toolrail.messages import ModelCard
 
@@ -31,14 +32,15 @@ class _Health(msgspec.Struct, frozen=True):
 
 async def list_models(gateway: Gateway, exchange: Exchange) -> None:
     """`GET /v1/models`: the models that can be served end to end."""
-    await exchange.send(200, to_json(ModelList(data=tuple(map(_model, _servable(gateway))))))
+    cards = [card for card in _servable(gateway) if _may_use(exchange, card.name)]
+    await exchange.send(200, to_json(ModelList(data=tuple(map(_model, cards)))))
 
 
 async def show_model(gateway: Gateway, exchange: Exchange) -> None:
     """`GET /v1/models/{id}`; the id may hold slashes."""
     name = exchange.path.removeprefix(MODEL_PREFIX)
     card = gateway.directory.card(name)
-    if card is None or not gateway.directory.servable(name):
+    if card is None or not (gateway.directory.servable(name) and _may_use(exchange, name)):
         raise CallerError(
             f"The model {name[:200]!r} does not exist",
             param="model",
@@ -74,9 +76,15 @@ async def live(_: Gateway, exchange: Exchange) -> None:
 
 async def metrics(gateway: Gateway, exchange: Exchange) -> None:
     """`GET /metrics`: Prometheus text, or OpenMetrics if it is asked for."""
+    gateway.door.need_metrics(exchange)
     render, content_type = exposition.choose_encoder(exchange.header(b"accept") or "")
     body = render(gateway.meters.registry)
     await exchange.send(200, body, headers=[(b"content-type", content_type.encode())])
+
+
+def _may_use(exchange: Exchange, name: str) -> bool:
+    """Whether the caller's key lets it see a model of that name."""
+    return exchange.key is None or allowed(name, exchange.key.models)
 
 
 def _servable(gateway: Gateway) -> list[ModelCard]:

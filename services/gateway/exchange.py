@@ -103,6 +103,12 @@ class Exchange:
                 return value.decode("latin-1")
         return None
 
+    @property
+    def declared_bytes(self) -> int:
+        """How long the body says it is; 0 where it does not say."""
+        declared = self.header(b"content-length") or ""
+        return int(declared[:18]) if declared.isdecimal() else 0
+
     def add_header(self, name: str, value: bytes) -> None:
         """Send one more header with whatever the answer will be; before it begins."""
         self._extra.append((name.encode("ascii"), value))
@@ -121,8 +127,7 @@ class Exchange:
             CallerError: it is too large (413) or came too slowly (408).
             QueueFullError: the process holds too many bodies.
         """
-        declared = self.header(b"content-length") or ""
-        if declared.isdecimal() and int(declared) > max_bytes:
+        if self.declared_bytes > max_bytes:
             self._refuse_body(max_bytes)
         chunks: list[bytes] = []
         size = 0

@@ -46,6 +46,8 @@ def failure_of(error: ToolrailError, *, request_id: str = "") -> Failed:
                 error_type=error_type(error.status),
                 error_code=error.code,
                 param=error.param,
+                retryable=error.retry_after_s is not None,
+                retry_after_s=error.retry_after_s,
             )
         case FaultError():
             code = cast("FailureCode", error.code) if error.code in STATUS else "internal"

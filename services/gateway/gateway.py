@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from services.gateway.door import Door
 from services.gateway.exchange import BodyBudget
 from services.gateway.metrics import Meters
 from services.gateway.streams import Streams
@@ -50,11 +51,12 @@ class Gateway:
     streams: Streams
     admission: Admission
     bodies: BodyBudget
+    door: Door
     stopping: anyio.Event
 
     @classmethod
     def of(cls, runtime: Runtime[GatewaySettings]) -> Gateway:
-        """The gateway of a runtime; its streams do not listen yet."""
+        """The gateway of a runtime; its streams do not listen yet. Raises ConfigError."""
         settings = runtime.settings
         meters = Meters(runtime.metrics)
         return cls(
@@ -71,5 +73,6 @@ class Gateway:
             ),
             admission=Admission(settings.max_streams),
             bodies=BodyBudget(settings.held_body_bytes),
+            door=Door(settings, meters),
             stopping=runtime.stopping,
         )

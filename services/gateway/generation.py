@@ -24,6 +24,8 @@ class Generation:
         request_id: its id on the bus.
         received: when its clock started, on the loop's clock.
         deadline: when it must have ended, on the loop's clock.
+        tokens: of its prompt, and one for each delta that came: what it has cost until its usage
+            is known.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Generation:
         self.request_id = request_id
         self.received = 0.0
         self.deadline = 0.0
+        self.tokens = 0
         self._gateway = gateway
         self._settings = gateway.settings
         self._stream = gateway.streams.open(request_id, on_overflow=on_overflow)
@@ -47,8 +50,12 @@ class Generation:
         self.received = anyio.current_time()
         self.deadline = self.received + self._settings.request_timeout_s
 
-    async def hand_over(self, body: bytes, api: Api) -> Reply:
+    async def hand_over(
+        self, body: bytes, api: Api, *, models: tuple[str, ...] | None = None
+    ) -> Reply:
         """Have it prepared and started; takes at most the timeout of a hand-over.
+
+        `models`: the patterns of those that its caller may ask for; None: all.
 
         Not to be cancelled: the answer tells whom to cancel, also when nobody waits any more.
         """
@@ -60,6 +67,7 @@ class Generation:
             body=body,
             reply_subject=self._gateway.streams.reply_subject,
             received_ms=now_ms,
+            models=models,
         )
         reply: Reply = self.failure("cancelled", "the client left")
         # Shielded for the reason above. Bounded by the timeout.
@@ -72,6 +80,7 @@ class Generation:
             )
         if isinstance(reply, Accepted):
             self._num_choices = reply.num_choices
+            self.tokens = reply.prompt_tokens
             if reply.control_subject:
                 self._stream.control_subjects.add(reply.control_subject)
         return reply
@@ -93,6 +102,7 @@ class Generation:
         """What came; nothing if nothing came by `until`; a failure when the deadline came first."""
         stream = self._stream
         deltas = await stream.take(min(until, self.deadline))
+        self.tokens += len(deltas)
         if not deltas:
             if anyio.current_time() >= self.deadline:
                 stream.fail(self.failure("deadline", "the answer took too long"))

@@ -34,6 +34,7 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
             served = anyio.Event()
             tasks.start_soon(_serve, server, listener, served)
             tasks.start_soon(_fail_what_the_dead_owe, gateway)
+            tasks.start_soon(gateway.door.follow_keys, settings.api_keys_reload_s)
             await runtime.announce()
             host, port = listener.getsockname()[:2]
             log.info("listening", extra={"host": host, "port": port})

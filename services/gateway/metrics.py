@@ -83,6 +83,25 @@ class Meters:
             ["code", "stage"],
             registry=registry,
         )
+        self.refusals = Counter(
+            "toolrail_refusals",
+            "Requests refused for their API key: missing, unknown, expired, forbidden, or one of "
+            "its limits: requests, tokens, concurrency.",
+            ["reason"],
+            registry=registry,
+        )
+        self.key_requests = Counter(
+            "toolrail_key_requests",
+            "Requests let in, by the name of their API key.",
+            ["key"],
+            registry=registry,
+        )
+        self.key_tokens = Counter(
+            "toolrail_key_tokens",
+            "Tokens of prompts and answers, by the name of the API key.",
+            ["key"],
+            registry=registry,
+        )
         self.bad_frames = Counter(
             "toolrail_undecodable_frames", "Frames that could not be decoded.", registry=registry
         )

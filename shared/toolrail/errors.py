@@ -19,16 +19,24 @@ class CallerError(ToolrailError):
         status: HTTP status, 400 to 499.
         param: path of the offending field in the request (`tools[0].function.name`), or None.
         code: machine-readable reason, snake_case.
+        retry_after_s: when the same request may pass, if that is known.
     """
 
     def __init__(
-        self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        status: int = 400,
+        retry_after_s: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.code = code
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class ConfigError(ToolrailError):
