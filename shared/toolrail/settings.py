@@ -55,6 +55,8 @@ class CommonSettings:
         max_queue_bytes: bound of the work queue.
         job_max_age_s: how long a job may wait in the queue.
         ack_wait_s: silence of a worker after which its unacknowledged job goes to another.
+        max_dead_letters: records kept of jobs that nobody could run; the oldest go first.
+        dead_letter_max_age_s: how long such a record is kept.
         publish_queue_messages: messages waiting to be sent; more are dropped and counted.
         replicas: copies of JetStream state (1 local, 3 clustered).
         metrics_host: address of the Prometheus endpoint.
@@ -77,7 +79,9 @@ class CommonSettings:
     max_queue_jobs: int = 10_000
     max_queue_bytes: int = 1 << 30
     job_max_age_s: float = 600.0
-    ack_wait_s: float = 10.0
+    ack_wait_s: float = 5.0
+    max_dead_letters: int = 10_000
+    dead_letter_max_age_s: float = 604_800.0
     publish_queue_messages: int = 16_384
     replicas: int = 1
     metrics_host: str = "127.0.0.1"
@@ -171,7 +175,11 @@ class PostprocessorSettings(CommonSettings):
 
     Attributes:
         max_streams: streams owned at once; more are answered `overloaded`.
-        idle_timeout_s: silence of a running stream before it is failed.
+        idle_timeout_s: silence of a running stream before it is moved to another worker.
+        migration_limit: how often a choice may move to another worker after the first token.
+        migration_timeout_s: how long such a move may wait for a place in the work queue.
+        worker_wait_s: how long streams wait while no worker of their model is registered.
+        dead_letter_prompts: whether records of jobs that nobody could run hold their prompt ids.
         resend_s: silence of a running stream, or age of a gap in it, after which its worker is
             asked for what is missing.
         max_resends: such questions about one gap before the stream is failed.
@@ -181,6 +189,10 @@ class PostprocessorSettings(CommonSettings):
 
     max_streams: int = 4096
     idle_timeout_s: float = 120.0
+    migration_limit: int = 3
+    migration_timeout_s: float = 30.0
+    worker_wait_s: float = 120.0
+    dead_letter_prompts: bool = False
     resend_s: float = 2.0
     max_resends: int = 3
     max_argument_checks: int = 256
@@ -206,6 +218,8 @@ class WorkerSettings(CommonSettings):
             `report` counts them, `fail` ends the request with an error, `off` looks at strict
             schemas alone and reports them.
         slots: requests the engine runs at once.
+        max_deliveries: how often a job may be delivered; one that was delivered more often is
+            answered for, since it ends the workers that try it.
         kept_tokens: ids of running and of unacknowledged streams kept, so that they can be sent
             again (an id costs 4 bytes, a logprob some hundreds); the oldest finished go first.
         max_model_len: context length; 0: the model's own.
@@ -228,6 +242,7 @@ class WorkerSettings(CommonSettings):
     dyn_parser_version: Literal["auto", "1", "2"] = "auto"
     argument_validation: ArgumentValidation = "report"
     slots: int = 8
+    max_deliveries: int = 5
     kept_tokens: int = 2_000_000
     max_model_len: int = 0
     kv_cache_bytes: int = 0

@@ -442,6 +442,52 @@ async def test_a_repeated_message_id_is_accepted_once(connect: Connect) -> None:
     assert [item.payload for item in await items.wait(2)] == [b"same", b"next"]
 
 
+async def test_a_withdrawn_job_gives_its_place_back_and_is_never_delivered(
+    connect: Connect,
+) -> None:
+    bus = await connect()
+    items = Received[WorkItem]()
+    receipt = await bus.work.put(MODEL, b"unwanted", message_id="1", timeout_s=5)
+    assert await bus.work.put(MODEL, b"unwanted", message_id="1", timeout_s=5) == receipt
+    await bus.work.put(MODEL, b"wanted", message_id="2", timeout_s=5)
+    await bus.work.withdraw(receipt)
+    await bus.work.withdraw(receipt)  # as often as one likes
+    (await bus.work.pull(MODEL, items.add)).grant(10)
+    assert [item.payload for item in await items.wait(1)] == [b"wanted"]
+
+
+@pytest.mark.parametrize("limits", [Limits(max_queue_jobs=1)])
+async def test_a_job_is_gone_when_its_time_is_over(connect: Connect) -> None:
+    bus = await connect()
+    items = Received[WorkItem]()
+    await bus.work.put(MODEL, b"late", message_id="1", timeout_s=5, ttl_s=0.05)
+    with anyio.fail_after(20):
+        while True:
+            try:
+                await bus.work.put(MODEL, b"next", message_id="2", timeout_s=5)
+            except QueueFullError:
+                await anyio.sleep(0.02)
+            else:
+                break
+    (await bus.work.pull(MODEL, items.add)).grant(10)
+    assert [item.payload for item in await items.wait(1)] == [b"next"]
+
+
+async def test_an_acknowledgement_leaves_after_what_was_sent_before_it(connect: Connect) -> None:
+    bus, worker, postprocessor = await connect(), await connect(), await connect()
+    items, frames = Received[WorkItem](), Received[bytes]()
+    await postprocessor.subscribe("post.a", frames.add)
+    (await worker.work.pull(MODEL, items.add)).grant(1)
+    await bus.work.put(MODEL, b"job", message_id="1", timeout_s=5)
+    (item,) = await items.wait(1)
+    before = worker.stats().messages_out
+    for number in range(50):
+        worker.publish_soon("post.a", b"%d" % number)
+    await item.ack()
+    assert worker.stats().messages_out - before >= 50
+    assert await frames.wait(50) == [b"%d" % number for number in range(50)]
+
+
 async def test_a_job_given_back_is_delivered_again(connect: Connect) -> None:
     bus = await connect()
     items = Received[WorkItem]()

@@ -119,6 +119,10 @@ class JetStream(Protocol):
         """The last message of a subject."""
         ...
 
+    async def delete_msg(self, stream_name: str, seq: int) -> bool:
+        """Remove one message."""
+        ...
+
     async def purge_stream(self, name: str, *, subject: str) -> bool:
         """Remove the messages of a subject."""
         ...

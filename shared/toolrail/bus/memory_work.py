@@ -14,14 +14,17 @@ from toolrail.errors import QueueFullError
 from toolrail.telemetry import Telemetry
 
 _DUPLICATE_WINDOW: Final = 100_000
+_DEAD_KEPT: Final = 1000
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
+    number: int
     payload: bytes
     headers: dict[str, str]
     deliveries: int = 0
     timer: asyncio.TimerHandle | None = None
+    expiry: asyncio.TimerHandle | None = None
     done: bool = False
 
 
@@ -35,35 +38,60 @@ class _Line:
 
 
 class Lines:
-    """All models' lines, with one bound over all jobs that are not acknowledged."""
+    """All models' lines, with one bound over all jobs that are not acknowledged.
+
+    Attributes:
+        buried: records of jobs that could not be run, by model; the last ones.
+    """
 
     def __init__(self, ack_wait_s: float, max_jobs: int, max_bytes: int) -> None:
+        self.buried: deque[tuple[str, bytes]] = deque(maxlen=_DEAD_KEPT)
         self._ack_wait_s = ack_wait_s
         self._max_jobs = max_jobs
         self._max_bytes = max_bytes
         self._jobs = 0
         self._bytes = 0
         self._lines: dict[str, _Line] = {}
-        self._seen: dict[str, None] = {}
+        self._seen: dict[str, _Job] = {}
+        self._open: dict[int, _Job] = {}
+        self._numbers = 0
 
     def __len__(self) -> int:
         """Jobs that are not acknowledged."""
         return self._jobs
 
-    def accept(self, model: str, payload: bytes, message_id: str, headers: dict[str, str]) -> None:
-        """Queue a job, once per `message_id`. Raises QueueFullError."""
-        if message_id in self._seen:
-            return
+    def accept(
+        self,
+        model: str,
+        payload: bytes,
+        message_id: str,
+        headers: dict[str, str],
+        ttl_s: float | None = None,
+    ) -> int:
+        """Queue a job, once per `message_id`; its number. Raises QueueFullError."""
+        if (known := self._seen.get(message_id)) is not None:
+            return known.number
         if self._jobs >= self._max_jobs or self._bytes + len(payload) > self._max_bytes:
             raise QueueFullError("the work queue is full")
-        self._seen[message_id] = None
+        self._numbers += 1
+        job = self._seen[message_id] = self._open[self._numbers] = _Job(
+            self._numbers, payload, headers
+        )
+        if ttl_s is not None:
+            job.expiry = asyncio.get_running_loop().call_later(ttl_s, self.settle, job)
         if len(self._seen) > _DUPLICATE_WINDOW:
             del self._seen[next(iter(self._seen))]
         self._jobs += 1
         self._bytes += len(payload)
         line = self.line(model)
-        line.waiting.append(_Job(payload, headers))
+        line.waiting.append(job)
         self.resume(line)
+        return job.number
+
+    def withdraw(self, number: int) -> None:
+        """Forget the job of that number, if it is still there."""
+        if (job := self._open.get(number)) is not None:
+            self.settle(job)
 
     def line(self, model: str) -> _Line:
         """The line of `model`."""
@@ -76,10 +104,13 @@ class Lines:
             asyncio.get_running_loop().call_soon(self._hand_out, line)
 
     def settle(self, job: _Job) -> None:
-        """Forget `job`: it was acknowledged."""
+        """Forget `job`: it was acknowledged, withdrawn, or its time is over."""
         if not job.done:
             job.done = True
             self._stop_clock(job)
+            if job.expiry is not None:
+                job.expiry.cancel()
+            del self._open[job.number]
             self._jobs -= 1
             self._bytes -= len(job.payload)
 
@@ -109,6 +140,9 @@ class Lines:
         line.scheduled = False
         idle = 0
         while line.waiting and idle < len(line.pulls):
+            if line.waiting[0].done:
+                line.waiting.popleft()
+                continue
             pull = line.pulls[0]
             line.pulls.rotate(-1)
             if pull.credit <= 0:
@@ -198,11 +232,32 @@ class MemoryWorkQueue:
         self._check = check
         self._on_close = on_close
 
-    async def put(self, model: str, payload: bytes, *, message_id: str, timeout_s: float) -> None:
+    async def put(
+        self,
+        model: str,
+        payload: bytes,
+        *,
+        message_id: str,
+        timeout_s: float,
+        ttl_s: float | None = None,
+    ) -> str:
         """Accept a job; `timeout_s` is met trivially here."""
         self._check(len(payload))
         with hops.send_span(self._telemetry, subjects.work(model), "work", len(payload)):
-            self._lines.accept(model, payload, message_id, self._telemetry.headers())
+            number = self._lines.accept(
+                model, payload, message_id, self._telemetry.headers(), ttl_s
+            )
+        return str(number)
+
+    async def withdraw(self, receipt: str) -> None:
+        """Remove the job of this receipt, if it is still there."""
+        self._check(0)
+        self._lines.withdraw(int(receipt))
+
+    async def bury(self, model: str, record: bytes) -> None:
+        """Keep a record of a job that could not be run."""
+        self._check(len(record))
+        self._lines.buried.append((model, record))
 
     async def pull(self, model: str, handler: Callable[[WorkItem], None]) -> WorkPull:
         """Deliver jobs of `model` to `handler`, never more than the credit granted."""

@@ -44,7 +44,7 @@ class NatsBus:
         settings = connection.settings
         self._connection = connection
         self._outbox = Outbox(connection, settings.publish_queue_messages)
-        self._work = NatsWorkQueue(connection)
+        self._work = NatsWorkQueue(connection, self._outbox)
         ttl_s = settings.registration_ttl_s
         self._models = NatsKeyValue(connection, subjects.MODELS_BUCKET, ttl_s)
         self._instances = NatsKeyValue(connection, subjects.INSTANCES_BUCKET, ttl_s)

@@ -10,15 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from typing import Final
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.js import api
+from nats.js.errors import NotFoundError
 
 from toolrail.bus import hops, setup, subjects
-from toolrail.bus.connection import FOREIGN, Connection, log, translated
+from toolrail.bus.connection import (
+    API_TIMEOUT_S,
+    FOREIGN,
+    Connection,
+    Outbox,
+    log,
+    translated,
+)
 from toolrail.bus.credit import Credit
 from toolrail.bus.port import WorkItem, WorkPull
 from toolrail.errors import FaultError
@@ -27,31 +36,68 @@ _EXPIRES_S: Final = 30.0
 _HEARTBEAT_S: Final = 2.0
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _RETRY_S: Final = 0.25
+_NO_MESSAGE: Final = frozenset({10037, 10043, 10057})
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
 
 
 class NatsWorkQueue:
     """One connection's door to the work queue."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, outbox: Outbox) -> None:
         self._connection = connection
+        self._outbox = outbox
 
-    async def put(self, model: str, payload: bytes, *, message_id: str, timeout_s: float) -> None:
+    async def put(
+        self,
+        model: str,
+        payload: bytes,
+        *,
+        message_id: str,
+        timeout_s: float,
+        ttl_s: float | None = None,
+    ) -> str:
         """Accept a job; a repeated `message_id` is accepted once. See `port.WorkQueue`."""
         telemetry = self._connection.telemetry
         subject = subjects.work(model)
         with hops.send_span(telemetry, subject, "work", len(payload)):
             headers = {"Nats-Msg-Id": message_id, **telemetry.headers()}
+            if ttl_s is not None:
+                headers["Nats-TTL"] = f"{max(1, math.ceil(ttl_s))}s"
             try:
-                await setup.publish(
+                number = await setup.publish(
                     self._connection, subject, payload, headers=headers, timeout_s=timeout_s
                 )
             except FOREIGN as error:
                 raise translated(error, "the work queue") from error
+        return str(number)
+
+    async def withdraw(self, receipt: str) -> None:
+        """Remove the job of this receipt, if it is still there."""
+        try:
+            async with asyncio.timeout(API_TIMEOUT_S):
+                await self._connection.jetstream.delete_msg(subjects.WORK_STREAM, int(receipt))
+        except NotFoundError:
+            return  # taken, expired or gone with a server that lost its state
+        except FOREIGN as error:
+            if getattr(error, "err_code", None) not in _NO_MESSAGE:
+                raise translated(error, "the work queue") from error
+
+    async def bury(self, model: str, record: bytes) -> None:
+        """Keep a record of a job that could not be run."""
+        try:
+            await setup.publish(
+                self._connection,
+                subjects.dead(model),
+                record,
+                headers={},
+                timeout_s=API_TIMEOUT_S,
+            )
+        except FOREIGN as error:
+            raise translated(error, "the dead letters") from error
 
     async def pull(self, model: str, handler: Callable[[WorkItem], None]) -> WorkPull:
         """Deliver jobs of `model` to `handler`, never more than the credit granted."""
-        pull = _Pull(self._connection, model, handler)
+        pull = _Pull(self._connection, self._outbox, model, handler)
         try:
             await pull.open()
         except FOREIGN as error:
@@ -62,10 +108,11 @@ class NatsWorkQueue:
 class _Item:
     """A `WorkItem`."""
 
-    __slots__ = ("_connection", "_message")
+    __slots__ = ("_connection", "_message", "_outbox")
 
-    def __init__(self, connection: Connection, message: Msg) -> None:
+    def __init__(self, connection: Connection, outbox: Outbox, message: Msg) -> None:
         self._connection = connection
+        self._outbox = outbox
         self._message = message
 
     @property
@@ -85,7 +132,9 @@ class _Item:
         return {name: headers[name] for name in _TRACE_HEADERS if name in headers}
 
     async def ack(self) -> None:
-        """Done with it: never again."""
+        """Done with it: never again. It leaves after everything that was published before it."""
+        if not self._outbox.idle:
+            await self._outbox.until_idle()
         await self._connection.send(self._message.reply, Msg.Ack.Ack)
 
     async def nak(self, delay_s: float = 0.0) -> None:
@@ -104,9 +153,14 @@ class _Pull:
     """A `WorkPull`."""
 
     def __init__(
-        self, connection: Connection, model: str, handler: Callable[[WorkItem], None]
+        self,
+        connection: Connection,
+        outbox: Outbox,
+        model: str,
+        handler: Callable[[WorkItem], None],
     ) -> None:
         self._connection = connection
+        self._outbox = outbox
         self._model = model
         self._handler = handler
         self._credit = Credit()
@@ -212,7 +266,7 @@ class _Pull:
         if status is not None:
             self._told(status, message.headers or {})
             return
-        item = _Item(self._connection, message)
+        item = _Item(self._connection, self._outbox, message)
         if not self._credit.deliver():
             await item.nak()
             return

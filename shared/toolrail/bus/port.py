@@ -55,7 +55,7 @@ class WorkItem(Protocol):
         ...
 
     async def ack(self) -> None:
-        """Done with it: never again."""
+        """Done with it: never again. It leaves after everything that was published before it."""
         ...
 
     async def nak(self, delay_s: float = 0.0) -> None:
@@ -82,13 +82,31 @@ class WorkPull(Protocol):
 class WorkQueue(Protocol):
     """The durable queue of jobs, one line per model."""
 
-    async def put(self, model: str, payload: bytes, *, message_id: str, timeout_s: float) -> None:
-        """Accept a job; a repeated `message_id` is accepted once.
+    async def put(
+        self,
+        model: str,
+        payload: bytes,
+        *,
+        message_id: str,
+        timeout_s: float,
+        ttl_s: float | None = None,
+    ) -> str:
+        """Accept a job; a repeated `message_id` is accepted once. A receipt, for `withdraw`.
+
+        After `ttl_s` (rounded up to whole seconds) it is gone, whether anybody took it or not.
 
         Raises:
             QueueFullError: the queue is at its bound.
             DeadlineError: no acknowledgement within `timeout_s`.
         """
+        ...
+
+    async def withdraw(self, receipt: str) -> None:
+        """Remove the job of this receipt, if it is still there: nobody waits for it any more."""
+        ...
+
+    async def bury(self, model: str, record: bytes) -> None:
+        """Keep a record of a job that could not be run: the last ones, for a bounded time."""
         ...
 
     async def pull(self, model: str, handler: Callable[[WorkItem], None]) -> WorkPull:

@@ -1,4 +1,4 @@
-"""What must exist on the server: the work stream, its consumers, two buckets and the blobs.
+"""What must exist on the server: work, its consumers, dead letters, two buckets and the blobs.
 
 Every process makes sure of it when it connects; that is idempotent, and changed settings are
 applied to what is there.
@@ -22,6 +22,7 @@ _DUPLICATE_WINDOW_S: Final = 120.0
 _MAX_WAITING_PULLS: Final = 8192
 _NAME_IN_USE: Final = 10058
 _RETRY_S: Final = 0.1
+_MAX_DEAD_BYTES: Final = 256 << 20
 
 
 async def ensure(connection: Connection) -> None:
@@ -41,6 +42,19 @@ async def ensure(connection: Connection) -> None:
             num_replicas=settings.replicas,
             storage=api.StorageType.FILE,
             allow_msg_ttl=True,
+            allow_direct=True,
+        ),
+    )
+    await _ensure_stream(
+        connection,
+        api.StreamConfig(
+            name=subjects.DEAD_STREAM,
+            subjects=[subjects.DEAD_SUBJECTS],
+            max_msgs=settings.max_dead_letters,
+            max_bytes=_MAX_DEAD_BYTES,
+            max_age=settings.dead_letter_max_age_s,
+            num_replicas=settings.replicas,
+            storage=api.StorageType.FILE,
             allow_direct=True,
         ),
     )
@@ -95,8 +109,8 @@ async def publish(
     *,
     headers: dict[str, str],
     timeout_s: float,
-) -> None:
-    """Put a message into the stream of `subject`, acknowledged. Raises what nats-py raises.
+) -> int:
+    """Put a message into the stream of `subject`: its number there. Raises what nats-py raises.
 
     When no stream takes it, it is made anew if the server came back without its state; a new one
     may not be known in all of a cluster yet.
@@ -104,12 +118,14 @@ async def publish(
     async with asyncio.timeout(timeout_s):
         while True:
             try:
-                await connection.jetstream.publish(subject, payload, timeout_s, headers=headers)
+                acknowledged = await connection.jetstream.publish(
+                    subject, payload, timeout_s, headers=headers
+                )
             except NoStreamResponseError:
                 await ensure(connection)
                 await asyncio.sleep(_RETRY_S)
             else:
-                return
+                return acknowledged.seq
 
 
 def _bucket(bucket: str, ttl_s: float, connection: Connection) -> api.StreamConfig:

@@ -26,6 +26,11 @@ WORK_STREAM: Final = "TOOLRAIL_WORK"
 
 WORK_SUBJECTS: Final = f"{PREFIX}.work.>"
 
+DEAD_STREAM: Final = "TOOLRAIL_DEAD"
+"""JetStream: records of jobs that nobody could run, as JSON; bounded, the oldest go first."""
+
+DEAD_SUBJECTS: Final = f"{PREFIX}.dead.>"
+
 MODELS_BUCKET: Final = "toolrail_models"
 """KV: `<model token>.<worker>` → ModelCard, with a TTL that heartbeats renew."""
 
@@ -50,6 +55,11 @@ def blob_name(data: bytes) -> str:
 def work(model: str) -> str:
     """Subject of a model's jobs."""
     return f"{PREFIX}.work.{model_token(model)}"
+
+
+def dead(model: str) -> str:
+    """Subject of the records of a model's jobs that nobody could run."""
+    return f"{PREFIX}.dead.{model_token(model)}"
 
 
 def tokens(postprocessor: str) -> str:
