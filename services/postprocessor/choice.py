@@ -1,6 +1,7 @@
 """One choice of one request: token ids in, events out.
 
     ids → text (Detokenizer) → events (parser) → stop strings and the bound on calls
+        → custom calls unwrapped
 
 Pure: no clock, no bus. What comes out does not depend on how the ids were cut into deltas, except
 that neighbouring deltas of one kind leave joined.
@@ -34,6 +35,7 @@ from toolrail.messages import (
     VisibleLogprob,
 )
 from toolrail.parsing import StreamParser
+from toolrail.parsing.custom import CustomCalls
 from toolrail.tokens import Detokenizer, Tokenizer
 
 CallOutcome: TypeAlias = Literal["complete", "incomplete", "unknown_tool", "missing"]
@@ -49,6 +51,7 @@ class Plan:
         ends: ids that end a choice without being part of its text, unless they are in `keep`.
         markers: the dialect's control strings, which visible text should not hold.
         tools: names of the offered tools.
+        customs: names of those that are custom tools.
         must_call: the tool choice asks for a call.
         reasons: whether the model may reason, so that ids must be looked at one by one.
         checkers: what checks the arguments of the tools of which the grammar does not hold all.
@@ -62,6 +65,7 @@ class Plan:
     ends: frozenset[int] = frozenset()
     markers: Sequence[str] = ()
     tools: frozenset[str] = frozenset()
+    customs: frozenset[str] = frozenset()
     must_call: bool = False
     reasons: bool = False
     checkers: Mapping[str, Checker] = field(default_factory=dict[str, Checker])
@@ -114,6 +118,7 @@ class Choice:
         self._leaks = LeakWatch(plan.markers)
         self._names: dict[int, str] = {}
         self._arguments: dict[int, Kept] = {}
+        self._customs = CustomCalls(plan.customs) if plan.customs else None
         self._answer = Kept(plan.answer) if plan.answer is not None else None
         self._complete_calls = 0
         self._unattributed = 0
@@ -184,7 +189,7 @@ class Choice:
                 step.calls = (*step.calls, self._finished(event, step))
             elif self._arguments and isinstance(event, ArgumentsDelta):
                 self._keep(event)
-            step.events.append(event)
+            step.events += (event,) if self._customs is None else self._customs.feed(event)
         return False
 
     def _begin(self, start: CallStart) -> None:

@@ -228,6 +228,7 @@ def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequen
         ends=frozenset(token_id for token_id in ends if tokenizer.token(token_id) not in kept),
         markers=markers,
         tools=frozenset(tool.name for tool in spec.tools),
+        customs=frozenset(tool.name for tool in spec.tools if tool.kind == "custom"),
         must_call=spec.tool_choice in ("required", "named"),
         reasons=spec.reasoning_parser is not None or spec.starts_in == "reasoning",
         checkers={

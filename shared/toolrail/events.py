@@ -29,12 +29,14 @@ class CallStart(msgspec.Struct, frozen=True, tag="s", array_like=True, gc=False)
     """A call begins: its complete name is known.
 
     `index` counts the calls of the choice from 0 without gaps. `id` is the id on the wire (kimi_k2,
-    mistral) or None; ids that clients see are made above the parser.
+    mistral) or None; ids that clients see are made above the parser. `custom`: a call of a custom
+    tool, whose `ArgumentsDelta`s are its raw input instead of JSON; it is whole when it begins.
     """
 
     index: int
     name: str
     id: str | None = None
+    custom: bool = False
 
 
 class ArgumentsDelta(msgspec.Struct, frozen=True, tag="a", array_like=True, gc=False):
@@ -70,11 +72,15 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A complete call; `arguments` is JSON text exactly as a client gets it."""
+    """A complete call; `arguments` is JSON text exactly as a client gets it.
+
+    `custom`: of a custom tool, and `arguments` is its raw input.
+    """
 
     name: str
     arguments: str
     id: str | None = None
+    custom: bool = False
 
 
 Item: TypeAlias = Reasoning | Text | Call
@@ -116,6 +122,7 @@ class Turn:
 class _OpenCall:
     name: str
     id: str | None
+    custom: bool = False
     parts: list[str] = field(default_factory=list[str])
     complete: bool = False
 
@@ -137,8 +144,8 @@ def assemble(events: Iterable[Event]) -> Turn:
             case TextDelta(text):
                 slots.append(text)
                 kinds.append("text")
-            case CallStart(index, name, wire_id):
-                open_calls[index] = call = _OpenCall(name, wire_id)
+            case CallStart(index, name, wire_id, custom):
+                open_calls[index] = call = _OpenCall(name, wire_id, custom)
                 slots.append(call)
                 kinds.append("call")
             case ArgumentsDelta(index, text):
@@ -170,7 +177,7 @@ def _merge(kinds: Sequence[str], slots: Sequence[str | _OpenCall]) -> Turn:
             run.append(slot)
         elif slot.complete:
             flush()
-            items.append(Call(slot.name, "".join(slot.parts), slot.id))
+            items.append(Call(slot.name, "".join(slot.parts), slot.id, slot.custom))
         else:
             incomplete.append(IncompleteCall(slot.name, "".join(slot.parts), slot.id))
     flush()

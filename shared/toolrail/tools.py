@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -15,13 +15,38 @@ StartsIn: TypeAlias = Literal["none", "reasoning", "response"]
 """What the rendered prompt left open: nothing, a reasoning span, or the visible answer."""
 
 
+ToolKind: TypeAlias = Literal["function", "custom"]
+INPUT: Final = "input"
+"""The one parameter of a custom tool, as models see it: the raw input, as a string."""
+INPUT_SCHEMA: Final[Mapping[str, object]] = {
+    "type": "object",
+    "properties": {INPUT: {"type": "string"}},
+    "required": [INPUT],
+    "additionalProperties": False,
+}
+"""The parameters under which families, tags and parsers know a custom tool."""
+
+
+class InputGrammar(msgspec.Struct, frozen=True):
+    """The grammar that a custom tool declares for its input."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A function tool. `parameters` None: declared without a schema (any object)."""
+    """A tool. `parameters` None: declared without a schema (any object).
+
+    `kind` custom: its input is raw text. Models see a function with the parameters `INPUT_SCHEMA`;
+    what they write is unwrapped above the parser. `grammar`: what its input must be, for a tag.
+    """
 
     name: str
     parameters: JsonSchema | None = None
     strict: bool | None = None
     description: str | None = None
+    kind: ToolKind = "function"
+    grammar: InputGrammar | None = None
 
 
 class ToolPolicy(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -164,9 +164,30 @@ FIELDS = [
         "invalid_function_parameters",
     ),
     (
-        {"tools": [{"type": "custom", "custom": {"name": "x"}}]},
-        "tools[0].type",
-        "unsupported_value",
+        {"tools": [{"type": "custom", "custom": {"name": "x y"}}]},
+        "tools[0].custom.name",
+        "invalid_value",
+    ),
+    ({"tools": [{"type": "custom"}]}, "tools[0].custom", "missing_required_parameter"),
+    (
+        {"tools": [{"type": "custom", "custom": {"name": "x", "parameters": {}}}]},
+        "tools[0].custom.parameters",
+        "unknown_parameter",
+    ),
+    (
+        {"tools": [function("x"), {"type": "custom", "custom": {"name": "x"}}]},
+        "tools[1].custom.name",
+        "invalid_value",
+    ),
+    (
+        {"tools": [{"type": "custom", "custom": {"name": "x", "format": {"type": "json"}}}]},
+        "tools[0].custom.format.type",
+        "invalid_value",
+    ),
+    (
+        {"tools": [{"type": "custom", "custom": {"name": "x", "format": {"type": "grammar"}}}]},
+        "tools[0].custom.format",
+        "missing_required_parameter",
     ),
     # Tool choice.
     ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
@@ -179,7 +200,16 @@ FIELDS = [
         "tool_choice.function",
         "missing_required_parameter",
     ),
-    ({"tools": TOOLS, "tool_choice": {"type": "custom"}}, "tool_choice.type", "unsupported_value"),
+    (
+        {"tools": TOOLS, "tool_choice": {"type": "custom"}},
+        "tool_choice.custom",
+        "missing_required_parameter",
+    ),
+    (
+        {"tools": TOOLS, "tool_choice": {"type": "custom", "custom": {"name": "get_weather"}}},
+        "tool_choice",
+        "invalid_value",
+    ),
     (
         {
             "tools": TOOLS,
@@ -283,9 +313,9 @@ FIELDS = [
         "missing_required_parameter",
     ),
     (
-        {"messages": answered(tool_calls=[{"id": "x", "type": "custom", "custom": {}}])},
-        "messages[1].tool_calls[0].type",
-        "unsupported_value",
+        {"messages": answered(tool_calls=[{"id": "x", "type": "custom"}])},
+        "messages[1].tool_calls[0].custom",
+        "missing_required_parameter",
     ),
     (
         {"messages": [USER, {"role": "tool", "tool_call_id": "call_1", "content": "x"}]},

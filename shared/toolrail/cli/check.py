@@ -20,7 +20,9 @@ from toolrail.cli.rows import (
 )
 from toolrail.errors import CallerError
 from toolrail.openai.chat import check_chat
+from toolrail.openai.inputs import refuse_grammars
 from toolrail.openai.responses import check_responses
+from toolrail.structural_tag import TagOptions
 
 _DESCRIPTION = """Validates requests as the server does before it prepares them.
 
@@ -34,8 +36,13 @@ class _Row(msgspec.Struct, frozen=True):
     api: Literal["chat", "responses"] = "chat"
 
 
+def _check_chat(body: bytes) -> None:
+    """As a deployment with the default options answers."""
+    refuse_grammars(check_chat(body).tools, TagOptions())
+
+
 _CHECKS: Final[Mapping[str, Callable[[bytes], object]]] = {
-    "chat": check_chat,
+    "chat": _check_chat,
     "responses": check_responses,
 }
 

@@ -16,7 +16,7 @@ from toolrail.errors import CallerError
 from toolrail.openai.answers import Answer, GuidedAnswer, JsonAnswer, answer
 from toolrail.openai.conversation import AssistantMessage, Message, conversation
 from toolrail.openai.decode import decode, decode_json
-from toolrail.openai.functions import Choice, choice, function_tools
+from toolrail.openai.functions import Choice, choice, tools_of
 from toolrail.openai.refusals import refusal
 from toolrail.openai.sampling import Wishes, wishes
 from toolrail.openai.strict import check_strict
@@ -132,7 +132,7 @@ def parse_chat(body: bytes) -> ChatRequest:
     """
     wire = decode(decoder, body)
     _refuse_unsupported(wire)
-    tools = function_tools(wire.tools)
+    tools = tools_of(wire.tools)
     chosen = choice(wire.tool_choice, tools)
     wanted = answer(wire)
     _refuse_guided_beside_call(wanted, chosen)

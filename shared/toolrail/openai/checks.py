@@ -24,7 +24,11 @@ def left_to_check(
     `answer` is the schema of the answer that the request asks for, if it gives one.
     """
     report = constraint.report
-    tools = tuple(_judged(line, deployment) for line in report.tools)
+    # The input of a custom tool is any text: what is no wrapper reaches the client as it is.
+    customs = {tool.name for tool in constraint.parse.tools if tool.kind == "custom"}
+    tools = tuple(
+        _judged(line, deployment, is_custom=line.name in customs) for line in report.tools
+    )
     held = None if report.answer is None else _judged(report.answer, deployment)
     checks = Checks(
         tools=tuple(line.name for line in tools if _is_due(line)),
@@ -45,10 +49,11 @@ def answer_schema(answer: object) -> JsonSchema | None:
             return None
 
 
-def _judged(line: HeldSchema, deployment: Deployment) -> HeldSchema:
+def _judged(line: HeldSchema, deployment: Deployment, *, is_custom: bool = False) -> HeldSchema:
     options = deployment.options
     strict = line.strict is True or (options is not None and options.schema == "strict")
-    if line.status == "enforced" or deployment.argument_validation != "off" or strict:
+    is_checked = (deployment.argument_validation != "off" or strict) and not is_custom
+    if line.status == "enforced" or is_checked:
         return line
     return line.unchecked()
 

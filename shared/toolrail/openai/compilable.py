@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+import msgspec
+
 from toolrail.errors import CallerError, ConfigError
 from toolrail.openai.refusals import refusal
 from toolrail.openai.report import HeldSchema, without
@@ -48,7 +50,7 @@ class Arguments:
     @property
     def held(self) -> Tool:
         """The tool as the tag's builder must see it; its description is in no grammar."""
-        return Tool(self.tool.name, self.schema, self.tool.strict)
+        return msgspec.structs.replace(self.tool, parameters=self.schema, description=None)
 
     @classmethod
     def banned(cls, tool: Tool) -> Arguments:

@@ -27,6 +27,7 @@ from toolrail.openai.compilable import (
     refuse_lost,
 )
 from toolrail.openai.guided import bare, guided_call
+from toolrail.openai.inputs import refuse_grammars
 from toolrail.openai.policy import Bare, GuidedCall, Tagged, Unconstrained, decide, tool_policy
 from toolrail.openai.refusals import refusal
 from toolrail.openai.report import HeldSchema, Report
@@ -57,7 +58,10 @@ def same_constraint(request: ChatRequest, setting: Setting) -> bytes:
     """
     return _encoder.encode(
         (
-            [(tool.name, tool.parameters, tool.strict) for tool in request.tools],
+            [
+                (tool.name, tool.parameters, tool.strict, tool.kind, tool.grammar)
+                for tool in request.tools
+            ],
             request.choice.mode,
             request.choice.stated,
             [tool.name for tool in request.choice.callable],
@@ -79,6 +83,7 @@ def settle(request: ChatRequest, setting: Setting) -> Settling:
     Raises:
         CallerError: the engine cannot hold what must be held, or two wishes exclude each other.
     """
+    refuse_grammars(request.tools, setting.deployment.options)
     decided = decide(request, setting.deployment)
     match decided.decision:
         case Unconstrained(reason):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, assert_never, cast
 
+from toolrail.errors import CallerError
 from toolrail.openai.decode import decode_json
 from toolrail.openai.refusals import refusal, shortened
 from toolrail.openai.wire import (
@@ -28,6 +29,8 @@ from toolrail.openai.wire import (
     WireMessage,
     given,
 )
+from toolrail.parsing.custom import wrapped
+from toolrail.tools import INPUT
 
 _PART_SEPARATOR: Final = "\n"
 """Between text parts of one message, as the peers join them."""
@@ -150,19 +153,18 @@ def _assistant(turn: AssistantTurn, path: str) -> AssistantMessage:
     return AssistantMessage(content, reasoning, calls, turn.name)
 
 
+def custom_call(call_id: str, name: str, text: str) -> PastCall:
+    """A past call of a custom tool, as the model wrote it: the input in a function's arguments."""
+    return PastCall(call_id, name, wrapped(text), {INPUT: text})
+
+
 def _call(call: PastToolCall, path: str) -> PastCall:
-    if call.type == "custom" or call.function is None:
-        if call.type == "custom":
-            raise refusal(
-                "Custom tool calls are not supported yet: use function tools.",
-                param=f"{path}.type",
-                code="unsupported_value",
-            )
-        raise refusal(
-            f"Missing required parameter: '{path}.function'.",
-            param=f"{path}.function",
-            code="missing_required_parameter",
-        )
+    if call.type == "custom":
+        if call.custom is None:
+            raise _missing(f"{path}.custom")
+        return custom_call(call.id, call.custom.name, call.custom.input or "")
+    if call.function is None:
+        raise _missing(f"{path}.function")
     text = call.function.arguments
     if text is None or not text.strip():
         return PastCall(call.id, call.function.name, "{}", {})
@@ -173,6 +175,12 @@ def _call(call: PastToolCall, path: str) -> PastCall:
             f"'{where}' must be the JSON text of an object.", param=where, code="invalid_type"
         )
     return PastCall(call.id, call.function.name, text, cast("dict[str, object]", value))
+
+
+def _missing(path: str) -> CallerError:
+    return refusal(
+        f"Missing required parameter: '{path}'.", param=path, code="missing_required_parameter"
+    )
 
 
 def _result(turn: ToolTurn, path: str, called: Mapping[str, str]) -> ToolResult:

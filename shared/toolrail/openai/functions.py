@@ -1,6 +1,8 @@
 """The tools of a request and the choice among them, checked against each other.
 
-Custom tools (free text input) are read, so that the refusal can name them, and not served yet.
+A custom tool becomes a function with one string (`tools.INPUT_SCHEMA`): what families, tags and
+parsers see of it. Its grammar, if it declares one, is held or refused where the deployment is
+known (`openai.inputs`).
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ from toolrail.openai.refusals import refusal
 from toolrail.openai.wire import (
     AllowedToolsChoice,
     CustomTool,
+    FunctionDefinition,
     FunctionTool,
+    GrammarInput,
+    InputFormat,
     NamedCustom,
     NamedFunction,
     WireToolChoice,
     given,
 )
-from toolrail.tools import JsonSchema, Tool, ToolChoice
+from toolrail.tools import INPUT_SCHEMA, InputGrammar, JsonSchema, Tool, ToolChoice, ToolKind
 
 _MANY_DIGITS: Final = re.compile(rb"[0-9]{19}")
 
@@ -46,11 +51,11 @@ class Choice:
     stated: bool = False
 
 
-def function_tools(wire: Sequence[FunctionTool | CustomTool] | None) -> tuple[Tool, ...]:
+def tools_of(wire: Sequence[FunctionTool | CustomTool] | None) -> tuple[Tool, ...]:
     """The tools in the order given, their schemas parsed.
 
     Raises:
-        CallerError: a custom tool, a name used twice, a schema that is no object or too large.
+        CallerError: a name used twice, a schema that is no object or too large.
     """
     tools: list[Tool] = []
     names: set[str] = set()
@@ -58,26 +63,64 @@ def function_tools(wire: Sequence[FunctionTool | CustomTool] | None) -> tuple[To
     for index, entry in enumerate(wire or ()):
         path = f"tools[{index}]"
         if isinstance(entry, CustomTool):
-            raise _custom_refused(f"{path}.type")
-        function = entry.function
-        if function.name in names:
+            custom, place = entry.custom, f"{path}.custom"
+            tool = custom_tool(custom.name, custom.description, custom.format, f"{place}.format")
+        else:
+            place = f"{path}.function"
+            schema_bytes += memoryview(entry.function.parameters).nbytes
+            if schema_bytes > MAX_SCHEMAS_BYTES:
+                raise refusal(
+                    f"The parameters of all tools together exceed {MAX_SCHEMAS_BYTES:,} bytes.",
+                    param="tools",
+                    code="string_above_max_length",
+                )
+            tool = _function(entry.function, place)
+        if tool.name in names:
             raise refusal(
-                f"Two tools are named '{function.name}': names must be unique.",
-                param=f"{path}.function.name",
+                f"Two tools are named '{tool.name}': names must be unique.", param=f"{place}.name"
             )
-        names.add(function.name)
-        schema_bytes += memoryview(function.parameters).nbytes
-        if schema_bytes > MAX_SCHEMAS_BYTES:
-            raise refusal(
-                f"The parameters of all tools together exceed {MAX_SCHEMAS_BYTES:,} bytes.",
-                param="tools",
-                code="string_above_max_length",
-            )
-        parameters = json_schema(
-            function.parameters, f"{path}.function.parameters", f"function '{function.name}'"
-        )
-        tools.append(Tool(function.name, parameters, function.strict, function.description))
+        names.add(tool.name)
+        tools.append(tool)
     return tuple(tools)
+
+
+def custom_tool(name: str, description: str | None, format_: InputFormat | None, path: str) -> Tool:
+    """A custom tool as everything below the API knows it. `path` of its format in the request.
+
+    One with a grammar is strict: what cannot be held is refused.
+
+    Raises:
+        CallerError: a grammar that is not there, or there twice.
+    """
+    grammar = _grammar(format_, path) if isinstance(format_, GrammarInput) else None
+    return Tool(
+        name,
+        INPUT_SCHEMA,
+        strict=None if grammar is None else True,
+        description=description,
+        kind="custom",
+        grammar=grammar,
+    )
+
+
+def _grammar(format_: GrammarInput, path: str) -> InputGrammar:
+    nested = format_.grammar
+    if nested is not None and format_.syntax is None and format_.definition is None:
+        return InputGrammar(nested.syntax, nested.definition)
+    if nested is None and format_.syntax is not None and format_.definition is not None:
+        return InputGrammar(format_.syntax, format_.definition)
+    raise refusal(
+        f"'{path}' of type 'grammar' needs a 'grammar' with 'syntax' and 'definition'.",
+        param=path,
+        code="missing_required_parameter" if nested is None else "invalid_value",
+    )
+
+
+def _function(function: FunctionDefinition, path: str) -> Tool:
+    parameters = json_schema(
+        function.parameters, f"{path}.parameters", f"function '{function.name}'"
+    )
+    return Tool(function.name, parameters, function.strict, function.description)
 
 
 def json_schema(raw: msgspec.Raw, path: str, owner: str) -> JsonSchema | None:
@@ -121,14 +164,12 @@ def choice(wire: WireToolChoice | None, tools: tuple[Tool, ...]) -> Choice:
         case "required":
             _need_tools(tools)
             return Choice("required", tools, stated=True)
-        case NamedFunction(function):
+        case NamedFunction() | NamedCustom():
             _need_tools(tools)
-            return Choice("named", (_offered(function.name, tools, "tool_choice"),), stated=True)
+            return Choice("named", (_offered(wire, tools, "tool_choice"),), stated=True)
         case AllowedToolsChoice(allowed):
             _need_tools(tools)
             return Choice(allowed.mode, _allowed(allowed.tools, tools), stated=True)
-        case NamedCustom():
-            raise _custom_refused("tool_choice.type")
         case _:
             assert_never(wire)
 
@@ -136,21 +177,25 @@ def choice(wire: WireToolChoice | None, tools: tuple[Tool, ...]) -> Choice:
 def _allowed(
     entries: Sequence[NamedFunction | NamedCustom], tools: tuple[Tool, ...]
 ) -> tuple[Tool, ...]:
-    names: set[str] = set()
-    for index, entry in enumerate(entries):
-        path = f"tool_choice.allowed_tools.tools[{index}]"
-        if isinstance(entry, NamedCustom):
-            raise _custom_refused(f"{path}.type")
-        names.add(_offered(entry.function.name, tools, path).name)
+    names = {
+        _offered(entry, tools, f"tool_choice.allowed_tools.tools[{index}]").name
+        for index, entry in enumerate(entries)
+    }
     return tuple(tool for tool in tools if tool.name in names)
 
 
-def _offered(name: str, tools: tuple[Tool, ...], path: str) -> Tool:
+def _offered(entry: NamedFunction | NamedCustom, tools: tuple[Tool, ...], path: str) -> Tool:
+    match entry:
+        case NamedFunction(named):
+            kind: ToolKind = "function"
+            what = "function"
+        case NamedCustom(named):
+            kind, what = "custom", "custom tool"
     for tool in tools:
-        if tool.name == name:
+        if tool.name == named.name and tool.kind == kind:
             return tool
     raise refusal(
-        f"Invalid value for '{path}': no function named '{name[:80]}' is among 'tools'.",
+        f"Invalid value for '{path}': no {what} named '{named.name[:80]}' is among 'tools'.",
         param=path,
     )
 
@@ -160,11 +205,3 @@ def _need_tools(tools: tuple[Tool, ...]) -> None:
         raise refusal(
             "'tool_choice' asks for a call, and the request has no 'tools'.", param="tool_choice"
         )
-
-
-def _custom_refused(path: str) -> CallerError:
-    return refusal(
-        "Custom tools are not supported yet: use function tools.",
-        param=path,
-        code="unsupported_value",
-    )

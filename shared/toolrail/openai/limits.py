@@ -52,5 +52,8 @@ MAX_JSON_DEPTH: Final = 256
 MAX_GUIDED_CHARS: Final = 64 << 10
 """A guided regex, grammar, or all guided choices together."""
 
+MAX_INPUT_CHARS: Final = 8 << 20
+"""Input of one custom call of history: as many as arguments may have bytes."""
+
 MAX_SEED: Final = (1 << 63) - 1 - MAX_CHOICES
 """Choice i is sampled with seed + i, and engines take 63 bits."""

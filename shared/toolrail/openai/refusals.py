@@ -32,11 +32,19 @@ _LENGTHS: Final = {
 # What may stand there, by path (indexes left out) or by the path's last name.
 _SUPPORTED: Final = {
     "role": "'system', 'developer', 'user', 'assistant' and 'tool'",
-    "tool_choice": "'none', 'auto', 'required' or an object that names a function",
-    "tool_choice.type": "'function' and 'allowed_tools'",
-    "tools.type": "'function'",
+    "tool_choice": "'none', 'auto', 'required' or an object that names a tool",
+    "tool_choice.type": "'function', 'custom' and 'allowed_tools'",
+    "tools.type": "'function' and 'custom'",
+    "tools.custom.format.type": "'text' and 'grammar'",
+    "syntax": "'lark' and 'regex'",
     "response_format.type": "'text', 'json_object' and 'json_schema'",
     "messages.content.type": "'text'",
+    "input.content.type": "'input_text', 'output_text' and 'refusal'",
+    "input.output.type": "'input_text'",
+    "text.format.type": "'text', 'json_object' and 'json_schema'",
+    "text.verbosity": "'low', 'medium' and 'high'",
+    "reasoning.effort": "'none', 'minimal', 'low', 'medium', 'high', 'xhigh' and 'max'",
+    "truncation": "'auto' and 'disabled'",
     "reasoning_effort": "'none', 'minimal', 'low', 'medium', 'high', 'xhigh' and 'max'",
     "service_tier": "'auto' and 'default'",
 }
@@ -50,6 +58,13 @@ _HINTS: Final = {
     "reasoning": "Use 'reasoning_effort'.",
     "structured_outputs": "Use 'response_format' or one of the 'guided_…' fields.",
     "max_output_tokens": "Use 'max_completion_tokens'.",
+    "messages": "Responses takes 'input'.",
+    "max_tokens": "Use 'max_output_tokens'.",
+    "max_completion_tokens": "Use 'max_output_tokens'.",
+    "response_format": "Use 'text.format'.",
+    "reasoning_effort": "Use 'reasoning.effort'.",
+    "logprobs": "Use 'include': ['message.output_text.logprobs'].",
+    "n": "A response has one answer.",
     "input": "Chat Completions takes 'messages'; 'input' is a field of Responses.",
     "instructions": "Use a system message; 'instructions' is a field of Responses.",
     "prompt": "Chat Completions takes 'messages'.",
@@ -83,10 +98,12 @@ def too_deep(param: str) -> CallerError:
     )
 
 
-def wrong_shape(problem: str) -> CallerError:
-    """A 400 for JSON of the wrong shape; `problem` is msgspec's message."""
+def wrong_shape(problem: str, path: str = "") -> CallerError:
+    """A 400 for JSON of the wrong shape; `problem` is msgspec's message on what stands at `path`."""
     place = _PLACE.search(problem)
     param = place["param"].replace("[...]", "") if place else ""
+    if path:
+        param = path + param if param.startswith("[") else _joined(path, param) if param else path
     detail = problem[: place.start()] if place else problem
     for pattern, refuse in _REFUSALS:
         if found := pattern.match(detail):

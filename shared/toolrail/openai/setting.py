@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from toolrail.openai.report import HeldSchema, Report
 from toolrail.parsing import ParseSpec
 from toolrail.structural_tag import TagFormat, TagOptions
 from toolrail.structural_tag.arguments import MAX_WHITESPACE
-from toolrail.tools import JsonSchema, StartsIn, Tool, ToolPolicy
+from toolrail.tools import JsonSchema, StartsIn, Tool, ToolKind, ToolPolicy
 
 Settling: TypeAlias = "Generator[str, Verdict, Constraint]"
 """Yields tags (JSON text) to be checked, is sent each one's verdict, returns the constraint."""
@@ -129,7 +129,9 @@ def parse_spec(setting: Setting, policy: ToolPolicy) -> ParseSpec:
     return ParseSpec(
         tool_parser=setting.tool_parser,
         reasoning_parser=setting.reasoning_parser,
-        tools=tuple(Tool(tool.name, tool.parameters, tool.strict) for tool in policy.tools),
+        tools=tuple(
+            Tool(tool.name, tool.parameters, tool.strict, kind=tool.kind) for tool in policy.tools
+        ),
         tool_choice=policy.choice,
         starts_in=setting.starts_in,
     )
@@ -158,8 +160,15 @@ def report_lines(policy: ToolPolicy, held: Sequence[Arguments]) -> tuple[HeldSch
     return () if policy.choice == "none" else tuple(entry.report for entry in held)
 
 
+_SCHEMA_PLACES: Final[Mapping[ToolKind, str]] = {
+    "function": "function.parameters",
+    "custom": "custom.format",
+}
+
+
 def schema_params(request: ChatRequest) -> dict[str, str]:
     """Path of each tool's schema in the request, by name."""
     return {
-        tool.name: f"tools[{index}].function.parameters" for index, tool in enumerate(request.tools)
+        tool.name: f"tools[{index}].{_SCHEMA_PLACES[tool.kind]}"
+        for index, tool in enumerate(request.tools)
     }

@@ -20,6 +20,7 @@ from toolrail.openai.limits import (
     MAX_CALLS,
     MAX_CHOICES,
     MAX_GUIDED_CHARS,
+    MAX_INPUT_CHARS,
     MAX_LOGIT_BIAS,
     MAX_MESSAGES,
     MAX_MODEL_CHARS,
@@ -77,13 +78,20 @@ class FunctionOfCall(msgspec.Struct, frozen=True):
     arguments: str | None = None
 
 
+class CustomOfCall(msgspec.Struct, frozen=True):
+    """What a past call of a custom tool passed; in foreign histories null for nothing."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    input: Annotated[str, Meta(max_length=MAX_INPUT_CHARS)] | None = None
+
+
 class PastToolCall(msgspec.Struct, frozen=True):
     """A call in history. Not a union tagged by `type`: some clients leave it out."""
 
     id: Annotated[str, Meta(min_length=1, max_length=256)]
     type: Literal["function", "custom"] = "function"
     function: FunctionOfCall | None = None
-    custom: Raw = ABSENT
+    custom: CustomOfCall | None = None
 
 
 class SystemTurn(msgspec.Struct, frozen=True, tag_field="role", tag="system"):
@@ -155,10 +163,50 @@ class FunctionTool(
     cache_control: Raw = ABSENT
 
 
-class CustomTool(msgspec.Struct, frozen=True, tag_field="type", tag="custom"):
+GrammarText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_GUIDED_CHARS)]
+
+
+class TextInput(
+    msgspec.Struct, frozen=True, tag_field="type", tag="text", forbid_unknown_fields=True
+):
+    """`format`: any text."""
+
+
+class GrammarOfInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A grammar as Chat Completions nests it."""
+
+    syntax: Literal["lark", "regex"]
+    definition: GrammarText
+
+
+class GrammarInput(
+    msgspec.Struct, frozen=True, tag_field="type", tag="grammar", forbid_unknown_fields=True
+):
+    """`format`: text of a grammar, under `grammar` (Chat Completions) or flat (Responses)."""
+
+    grammar: GrammarOfInput | None = None
+    syntax: Literal["lark", "regex"] | None = None
+    definition: GrammarText | None = None
+
+
+InputFormat: TypeAlias = TextInput | GrammarInput
+
+
+class CustomDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A custom tool. Unknown keys are refused, as in functions."""
+
+    name: Name
+    description: str | None = None
+    format: InputFormat | None = None
+
+
+class CustomTool(
+    msgspec.Struct, frozen=True, tag_field="type", tag="custom", forbid_unknown_fields=True
+):
     """A custom tool, whose input is free text."""
 
-    custom: Raw = ABSENT
+    custom: CustomDefinition
+    cache_control: Raw = ABSENT
 
 
 class FunctionName(msgspec.Struct, frozen=True):
@@ -175,6 +223,8 @@ class NamedFunction(msgspec.Struct, frozen=True, tag_field="type", tag="function
 
 class NamedCustom(msgspec.Struct, frozen=True, tag_field="type", tag="custom"):
     """`tool_choice`: this custom tool and no other."""
+
+    custom: FunctionName
 
 
 class AllowedTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

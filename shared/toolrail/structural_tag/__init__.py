@@ -19,7 +19,10 @@ TagFormat: TypeAlias = dict[str, object]
 
 
 class TagOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The fields of `--structural-tag` (specification: *CLI Flags*), with its defaults."""
+    """The fields of `--structural-tag` (specification: *CLI Flags*), with its defaults.
+
+    `custom_grammars` is ours: grammars of custom tools are held instead of refused.
+    """
 
     scope: Literal["auto", "always"] = "always"
     schema: Literal["auto", "strict"] = "auto"
@@ -27,6 +30,7 @@ class TagOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     exclude_special_tokens: bool | None = None
     reasoning_boundary: Literal["auto", "structural_tag", "backend"] = "auto"
     tool_arguments_any_order: bool = False
+    custom_grammars: bool = False
 
 
 def const(value: str) -> TagFormat:

@@ -1,0 +1,44 @@
+"""Grammars that custom tools declare for their input: held where the deployment says so.
+
+By the product specification such a tool is refused before generation. The structural-tag option
+`custom_grammars` turns the refusal into a grammar that holds the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from toolrail.errors import CallerError
+from toolrail.openai.refusals import refusal
+from toolrail.structural_tag import TagOptions
+from toolrail.tools import Tool
+
+FORMAT_PLACE: Final = "custom.format"
+"""Path of a custom tool's format, from the tool of a Chat Completions request on."""
+
+
+def refuse_grammars(
+    tools: Sequence[Tool], options: TagOptions | None, *, place: str = FORMAT_PLACE
+) -> None:
+    """Returns unless one of `tools` declares a grammar and the deployment does not hold any.
+
+    `options` None: structural tags are off. `place`: path of a tool's format, from the tool on.
+
+    Raises:
+        CallerError: names the tool.
+    """
+    if options is not None and options.custom_grammars:
+        return
+    for index, tool in enumerate(tools):
+        if tool.grammar is not None:
+            raise _refused(tool, f"tools[{index}].{place}")
+
+
+def _refused(tool: Tool, param: str) -> CallerError:
+    return refusal(
+        f"The grammar format of custom tool '{tool.name}' is not supported: use the format 'text', "
+        "or ask the operator for the structural-tag option 'custom_grammars'.",
+        param=param,
+        code="unsupported_value",
+    )
