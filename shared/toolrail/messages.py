@@ -233,7 +233,8 @@ class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Stop a request (or one choice of it) wherever it is. Idempotent, best effort.
 
-    `term`: of the owner that says so; workers that know of a later one pay no heed.
+    `term`: of the owner that says so; workers that know of a later one pay no heed. `attempt`: only
+    attempts up to this one are meant, the run goes on elsewhere. `worker`: only that one is meant.
     """
 
     version: int = SCHEMA_VERSION
@@ -241,6 +242,8 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
     choice: int | None = None
     reason: str = ""
     term: int = 0
+    attempt: int | None = None
+    worker: str = ""
 
 
 class Want(msgspec.Struct, frozen=True, array_like=True, gc=False):
