@@ -18,6 +18,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from opentelemetry.trace import Span
 
+from services.worker import control
 from services.worker.cancels import Cancels
 from services.worker.engine import (
     DuplicateRunError,
@@ -70,6 +71,12 @@ class Runner:
         self._model = model
         self._metrics = metrics
         self._outbox = Outbox(runtime.bus, runtime.instance)
+        self._instance = runtime.instance
+        self._control = control.Control(
+            self._outbox,
+            kept_tokens=runtime.settings.kept_tokens,
+            keep_s=runtime.settings.job_max_age_s,
+        )
         self._cancels = Cancels(
             keep_s=runtime.settings.job_max_age_s, limit=CANCELS_KEPT, clock=time.monotonic
         )
@@ -89,6 +96,12 @@ class Runner:
         self._metrics.slots.set(self._engine.slots)
         async with anyio.create_task_group() as self._tasks:
             cancels = await self._bus.subscribe(subjects.cancel(self._model), self._on_cancel)
+            orders = await self._bus.serve(
+                subjects.control(self._instance),
+                control.QUEUE,
+                self._control.answer,
+                max_in_flight=control.ORDERS_AT_ONCE,
+            )
             self._pull = await self._bus.work.pull(self._model, self._on_item)
             self._pull.grant(self._engine.slots)
             self._tasks.start_soon(self._watch)
@@ -97,6 +110,7 @@ class Runner:
             await self._ended.wait()
             await self._drain()
             await cancels.stop()
+            await orders.stop()
             self._outbox.flush()
             self._tasks.cancel_scope.cancel()
         if self._dead is not None:
@@ -112,6 +126,8 @@ class Runner:
             cancel = decode_cancel(payload)
         except DecodeError:
             log.warning("undecodable cancel")
+            return
+        if not self._control.heeds(cancel):
             return
         self._cancels.add(cancel)
         for run in self._runs.values():
@@ -142,12 +158,14 @@ class Runner:
             self._metrics.runs.labels("duplicate").inc()
             return
         self._runs[run.name] = run
-        if run.job.reply_subject in self._postprocessors():
+        self._control.hold(run.job)
+        if self._control.address(run.job) in self._postprocessors():
             run.wanted_s = run.taken_s
         try:
             await self._perform(run)
         finally:
             del self._runs[run.name]
+            self._control.release(run.job)
             run.over.set()
 
     async def _replaces(self, run: Run, live: Run) -> bool:
@@ -268,7 +286,7 @@ class Runner:
         )
         run.seq += 1
         run.tokens += len(step.token_ids)
-        self._outbox.add(job.reply_subject, delta)
+        self._control.send(job, delta)
 
     async def _conclude(self, run: Run, end: End, span: Span) -> None:
         """Settle the job with the queue and tell its postprocessor."""
@@ -327,6 +345,7 @@ class Runner:
             except EngineDeadError as error:
                 self._died(error)
             self._end_orphans()
+            self._control.expire()
             await anyio.sleep(self._settings.heartbeat_s)
 
     def _postprocessors(self) -> set[str]:
@@ -343,7 +362,7 @@ class Runner:
         now = time.monotonic()
         present = self._postprocessors()
         for run in self._runs.values():
-            if run.job.reply_subject in present:
+            if self._control.address(run.job) in present:
                 run.wanted_s = now
             elif run.wanted_s and now - run.wanted_s > self._settings.registration_ttl_s:
                 self._end_run(run, "orphaned")

@@ -1,0 +1,142 @@
+"""Where the deltas of runs go, and sending them again: the worker's side of take-over.
+
+A run has one address at a time, the postprocessor that owns its stream. Owners are numbered by
+their term: an order of an older one is not obeyed, so that an owner that was taken for dead and
+comes back cannot steal a stream, or end it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from services.worker.kept import Kept
+from services.worker.outbox import Outbox
+from toolrail.errors import DecodeError
+from toolrail.messages import (
+    Cancel,
+    Done,
+    Held,
+    Job,
+    Resend,
+    TokenDelta,
+    Want,
+    decode_worker_order,
+    encode,
+)
+
+log: Final = logging.getLogger("toolrail.worker")
+
+QUEUE: Final = "control"
+ORDERS_AT_ONCE: Final = 256
+MOVED_KEPT: Final = 100_000
+"""Re-addressed requests that are remembered; the oldest is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    term: int
+    address: str
+    since_s: float
+
+
+class Control:
+    """Addresses, and what was sent, of all runs of one worker."""
+
+    def __init__(self, outbox: Outbox, *, kept_tokens: int, keep_s: float) -> None:
+        """`keep_s`: how long what nobody acknowledges is kept, and jobs may still come."""
+        self.kept = Kept(limit=kept_tokens, keep_s=keep_s, clock=time.monotonic)
+        self._outbox = outbox
+        self._keep_s = keep_s
+        self._owners: OrderedDict[str, _Owner] = OrderedDict()
+        self._holding: set[tuple[str, int]] = set()
+
+    def address(self, job: Job) -> str:
+        """Where the deltas of `job` go now."""
+        owner = self._owners.get(job.request_id)
+        return job.reply_subject if owner is None else owner.address
+
+    def hold(self, job: Job) -> None:
+        """`job` has a slot here, from now on; what it sends goes through `send`."""
+        self._holding.add((job.request_id, job.choice))
+
+    def release(self, job: Job) -> None:
+        """`job` has a slot no more; what it sent is still kept."""
+        self._holding.discard((job.request_id, job.choice))
+
+    def send(self, job: Job, delta: TokenDelta) -> None:
+        """Send the next delta of `job` to whom its stream belongs, and keep it."""
+        sent = self.kept.get(job.request_id, job.choice)
+        if delta.seq == 0:
+            sent = self.kept.begin(job, self.address(job))
+        if sent is None:  # it was dropped meanwhile: nobody will want it again
+            self._outbox.add(self.address(job), delta)
+            return
+        self.kept.add(sent, delta)
+        self._outbox.add(sent.address, delta)
+
+    def heeds(self, cancel: Cancel) -> bool:
+        """Whether `cancel` comes from the owner of its stream; then nothing of it is kept."""
+        owner = self._owners.get(cancel.request_id)
+        if owner is not None and cancel.term < owner.term:
+            return False
+        if cancel.choice is None:
+            self.kept.drop(cancel.request_id)
+        return True
+
+    async def answer(self, payload: bytes) -> bytes:
+        """The answer to an order."""
+        try:
+            order = decode_worker_order(payload)
+        except DecodeError as error:
+            log.warning("undecodable order", extra={"reason": str(error)})
+            return encode(Held())
+        if isinstance(order, Done):
+            for request_id in order.request_ids:
+                self.kept.drop(request_id)
+            return encode(Held())
+        return encode(self.resend(order))
+
+    def resend(self, order: Resend) -> Held:
+        """Send what is wanted, as far as it is here; which of it is."""
+        wants = enumerate(order.wants)
+        return Held(wants=tuple(at for at, want in wants if self._found(want, order.reply_subject)))
+
+    def expire(self) -> None:
+        """Forget what nobody can want any more. Called by one slow timer."""
+        self.kept.expire()
+        now = time.monotonic()
+        while self._owners:
+            oldest = next(iter(self._owners.values()))
+            if len(self._owners) <= MOVED_KEPT and now - oldest.since_s < self._keep_s:
+                return
+            self._owners.popitem(last=False)
+
+    def _found(self, want: Want, reply_subject: str) -> bool:
+        if not self._belongs(want, reply_subject):
+            return False
+        sent = self.kept.get(want.request_id, want.choice)
+        if sent is None:
+            return (want.request_id, want.choice) in self._holding
+        if not sent.can_send(want.from_seq):
+            return False
+        for delta in sent.deltas(want.from_seq):
+            self._outbox.add(reply_subject, delta)
+        return True
+
+    def _belongs(self, want: Want, reply_subject: str) -> bool:
+        """Whether the stream is `reply_subject`'s; it is from now on if its term is the newest."""
+        owner = self._owners.get(want.request_id)
+        if want.term > (0 if owner is None else owner.term):
+            self._owners.pop(want.request_id, None)
+            self._owners[want.request_id] = _Owner(want.term, reply_subject, time.monotonic())
+            for sent in self.kept.of(want.request_id):
+                sent.address = reply_subject
+            return True
+        if owner is not None:
+            return owner.address == reply_subject
+        sent = self.kept.get(want.request_id, want.choice)
+        return sent is None or sent.address == reply_subject
