@@ -92,7 +92,7 @@ class Intake:
             check_responses(body)
         if prepare.api != "chat":
             raise CallerError(_UNSUPPORTED, code="unsupported_value", status=404)
-        prepared = await self._preparing.prepare(body)
+        prepared = await self._preparing.prepare(body, prepare.api, models=prepare.models)
         with self._metrics.stage("hand_over"):
             return await self._hand_over(prepare, prepared)
 

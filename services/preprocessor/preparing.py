@@ -6,7 +6,7 @@ are `toolrail.openai`'s; here they get threads, tokenizers and other processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -18,12 +18,14 @@ from services.preprocessor.constraining import Constraining, Settled, TagCheck
 from services.preprocessor.fitting import fitting_ids
 from services.preprocessor.metrics import PreprocessorMetrics
 from services.preprocessor.models import Models, ServedModel
+from toolrail.api_keys import allowed
 from toolrail.directory import Directory
 from toolrail.errors import CallerError
-from toolrail.messages import Sampling
+from toolrail.messages import Api, Sampling
 from toolrail.openai.chat import ChatRequest, check_chat
 from toolrail.openai.constraint import Setting
 from toolrail.openai.prompt import render_prompt
+from toolrail.openai.refusals import shortened
 from toolrail.openai.sampling import resolve
 
 _SMALL_BODY_BYTES: Final = 32 << 10
@@ -31,6 +33,9 @@ _SMALL_BODY_BYTES: Final = 32 << 10
 
 _THREADS: Final = 4
 """Parsing and rendering hold the interpreter: more threads would not do more."""
+
+_PARSE: Final[Mapping[Api, Callable[[bytes], ChatRequest]]] = {"chat": check_chat}
+"""What reads the body of each API: all of them end in one form."""
 
 T = TypeVar("T")
 
@@ -64,23 +69,17 @@ class Preparing:
         self._metrics = metrics
         self._threads = anyio.CapacityLimiter(_THREADS)
 
-    async def prepare(self, body: bytes) -> Prepared:
-        """The request in `body`, ready for an engine.
+    async def prepare(
+        self, body: bytes, api: Api = "chat", *, models: Sequence[str] | None = None
+    ) -> Prepared:
+        """The request in `body`, ready for an engine; `models` are those the caller may ask for.
 
         Raises:
             CallerError: the request is at fault.
             FaultError: we are, or a peer is.
         """
-        with self._metrics.stage("parse"):
-            request = await self._parse(body)
-        model = await self._model(request.model)
-        with self._metrics.stage("render"):
-            prompt = await self._render(request, model)
+        request, model, prompt, ids = await self._prompted(body, api, models)
         starts_in = model.dialect.starts_in(prompt)
-        with self._metrics.stage("tokenize"):
-            ids = await fitting_ids(
-                model.tokenizer, prompt, model.card, max_bytes=model.max_prompt_bytes
-            )
         sampling = resolve(request.wishes, model.card, len(ids))
         setting = Setting(
             model.deployment,
@@ -93,10 +92,37 @@ class Preparing:
             settled = await self._constraining.settled(request, setting)
         return Prepared(request, model, tuple(ids), settled, sampling)
 
-    async def _parse(self, body: bytes) -> ChatRequest:
+    async def count(self, body: bytes, api: Api, *, models: Sequence[str] | None = None) -> int:
+        """How many tokens the prompt of the request in `body` has. Raises as `prepare` does."""
+        _, _, _, ids = await self._prompted(body, api, models)
+        return len(ids)
+
+    async def _prompted(
+        self, body: bytes, api: Api, models: Sequence[str] | None
+    ) -> tuple[ChatRequest, ServedModel, str, Sequence[int]]:
+        """The request, its model, its prompt and the prompt's ids."""
+        with self._metrics.stage("parse"):
+            request = await self._parse(body, _PARSE[api])
+        if not allowed(request.model, models):
+            raise CallerError(
+                f"This API key may not use the model '{shortened(request.model)}'.",
+                param="model",
+                code="model_not_allowed",
+                status=403,
+            )
+        model = await self._model(request.model)
+        with self._metrics.stage("render"):
+            prompt = await self._render(request, model)
+        with self._metrics.stage("tokenize"):
+            ids = await fitting_ids(
+                model.tokenizer, prompt, model.card, max_bytes=model.max_prompt_bytes
+            )
+        return request, model, prompt, ids
+
+    async def _parse(self, body: bytes, parse: Callable[[bytes], ChatRequest]) -> ChatRequest:
         if len(body) <= _SMALL_BODY_BYTES:
-            return check_chat(body)
-        return await self._in_thread(partial(check_chat, body))
+            return parse(body)
+        return await self._in_thread(partial(parse, body))
 
     async def _model(self, name: str) -> ServedModel:
         card = self._directory.card(name)
