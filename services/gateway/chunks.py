@@ -32,16 +32,28 @@ _ROLE: Final = b'{"role":"assistant","content":null}'
 _ROLE_OF_TEXT: Final = b'{"role":"assistant","content":""}'
 _UNFINISHED: Final = b',"finish_reason":null}]'
 
+_FUNCTION_START: Final = (
+    b'{"tool_calls":[{"index":%d,"id":"%b","type":"function",'
+    b'"function":{"name":%b,"arguments":""}}]}'
+)
+_FUNCTION_DELTA: Final = b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
+# The published stream has no custom calls: the product specification's extension, in its shape.
+_CUSTOM_START: Final = (
+    b'{"tool_calls":[{"index":%d,"id":"%b","type":"custom","custom":{"name":%b,"input":""}}]}'
+)
+_CUSTOM_DELTA: Final = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
+
 
 class _Choice:
     """What is known of one choice while it streams."""
 
-    __slots__ = ("complete_calls", "head", "held_logprobs", "started")
+    __slots__ = ("complete_calls", "customs", "head", "held_logprobs", "started")
 
     def __init__(self, head: bytes) -> None:
         self.head = head
         self.started = False
         self.complete_calls = 0
+        self.customs: set[int] = set()
         self.held_logprobs: list[VisibleLogprob] = []
 
 
@@ -119,20 +131,15 @@ class ChunkWriter:
             case TextDelta(text):
                 return b'{"content":%b}' % json_string(text) if text else None
             case ArgumentsDelta(index, text):
-                return (
-                    b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}'
-                    % (index, json_string(text))
-                    if text
-                    else None
-                )
+                piece = _CUSTOM_DELTA if index in choice.customs else _FUNCTION_DELTA
+                return piece % (index, json_string(text)) if text else None
             case ReasoningDelta(text):
                 return self._open_reasoning + json_string(text) + b"}" if text else None
-            case CallStart(index, name):
-                return (
-                    b'{"tool_calls":[{"index":%d,"id":"%b","type":"function",'
-                    b'"function":{"name":%b,"arguments":""}}]}'
-                    % (index, self._new_call_id().encode(), json_string(name))
-                )
+            case CallStart(index, name, custom=custom):
+                if custom:
+                    choice.customs.add(index)
+                piece = _CUSTOM_START if custom else _FUNCTION_START
+                return piece % (index, self._new_call_id().encode(), json_string(name))
             case CallEnd(_, complete):
                 choice.complete_calls += complete
                 self.tally.complete_calls += complete

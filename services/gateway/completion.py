@@ -15,6 +15,8 @@ from services.gateway.answer import Head, Tally, finish_reason
 from services.gateway.objects import (
     ChatCompletion,
     Choice,
+    Custom,
+    CustomToolCall,
     Function,
     Message,
     ToolCall,
@@ -22,7 +24,7 @@ from services.gateway.objects import (
     to_json,
     usage,
 )
-from toolrail.events import Event, Turn, assemble
+from toolrail.events import Call, Event, Turn, assemble
 from toolrail.messages import ChoiceEnd, EventDelta, VisibleLogprob
 
 
@@ -93,9 +95,11 @@ class Fold:
         if turn.reasoning is not None:
             message = msgspec.structs.replace(message, **{self._reasoning_field: turn.reasoning})
         if turn.calls:
-            calls = tuple(
-                ToolCall(self._new_call_id(), Function(call.name, call.arguments))
-                for call in turn.calls
-            )
+            calls = tuple(map(self._call, turn.calls))
             message = msgspec.structs.replace(message, tool_calls=calls)
         return message
+
+    def _call(self, call: Call) -> ToolCall | CustomToolCall:
+        if call.custom:
+            return CustomToolCall(self._new_call_id(), Custom(call.name, call.arguments))
+        return ToolCall(self._new_call_id(), Function(call.name, call.arguments))

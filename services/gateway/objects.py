@@ -100,6 +100,21 @@ class ToolCall(msgspec.Struct, frozen=True):
     type: Literal["function"] = "function"
 
 
+class Custom(msgspec.Struct, frozen=True):
+    """The custom tool a call names, with its raw input."""
+
+    name: str
+    input: str
+
+
+class CustomToolCall(msgspec.Struct, frozen=True):
+    """A complete call of a custom tool."""
+
+    id: str
+    custom: Custom
+    type: Literal["custom"] = "custom"
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The assistant's message. One of the two reasoning fields is set where a model reasons."""
 
@@ -108,7 +123,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     refusal: None = None
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
-    tool_calls: tuple[ToolCall, ...] | UnsetType = UNSET
+    tool_calls: tuple[ToolCall | CustomToolCall, ...] | UnsetType = UNSET
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,10 +181,11 @@ def usage(counts: UsageCounts) -> Usage:
 
 def logprobs(entries: Iterable[VisibleLogprob]) -> Logprobs:
     """The logprobs object of a run of output tokens."""
-    return Logprobs(tuple(_token(entry) for entry in entries))
+    return Logprobs(tuple(token_logprob(entry) for entry in entries))
 
 
-def _token(entry: VisibleLogprob) -> TokenLogprob:
+def token_logprob(entry: VisibleLogprob) -> TokenLogprob:
+    """The logprob object of one output token."""
     top = tuple(
         TopLogprob(text, max(value, _MIN_LOGPROB), tuple(data)) for text, value, data in entry.top
     )

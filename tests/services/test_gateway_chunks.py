@@ -440,3 +440,50 @@ def test_writing_costs_no_more_per_event_late_in_a_long_stream() -> None:
         len(writer.write([EventDelta("r", seq, 0, (TextDelta("word "),))])) for seq in range(2000)
     ]
     assert set(sizes[1:]) == {sizes[1]}
+
+
+# Custom calls: the product specification's extension of the published stream.
+
+PYTHON: tuple[Event, ...] = (
+    CallStart(0, "run_python", custom=True),
+    ArgumentsDelta(0, "print('a"),
+    ArgumentsDelta(0, "')\n"),
+    CallEnd(0),
+)
+
+
+def test_a_custom_call_streams_its_name_and_then_its_input() -> None:
+    *chunks, _ = stream(one(*PYTHON, *TIME))
+    deltas = [chunk["choices"][0]["delta"].get("tool_calls") for chunk in chunks]
+    assert [delta[0] for delta in deltas if delta] == [
+        {
+            "index": 0,
+            "id": "call_1",
+            "type": "custom",
+            "custom": {"name": "run_python", "input": ""},
+        },
+        {"index": 0, "custom": {"input": "print('a"}},
+        {"index": 0, "custom": {"input": "')\n"}},
+        {
+            "index": 1,
+            "id": "call_2",
+            "type": "function",
+            "function": {"name": "get_time", "arguments": ""},
+        },
+        {"index": 1, "function": {"arguments": "{}"}},
+    ]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_a_custom_call_in_an_object_is_what_the_published_schema_says() -> None:
+    body = whole(one(*PYTHON, *TIME))
+    assert body["choices"][0]["message"]["tool_calls"] == [
+        {
+            "id": "call_1",
+            "type": "custom",
+            "custom": {"name": "run_python", "input": "print('a')\n"},
+        },
+        {"id": "call_2", "type": "function", "function": {"name": "get_time", "arguments": "{}"}},
+    ]
+    message = ChatCompletion.model_validate(body).choices[0].message
+    assert [call.type for call in message.tool_calls or ()] == ["custom", "function"]
