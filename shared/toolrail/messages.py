@@ -176,7 +176,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
     gateway what the response objects need; `handed`, the encoded Stream as it was handed on, lets
     it hand the stream to another postprocessor. `echo`: a JSON object of the request's fields that
     the response objects of its API repeat (Responses: instructions, tools ...), empty where there
-    are none. `forced_call`: the call that the request's tool choice forces.
+    are none. `namespaces`: the names under which models know the members of namespaces, each with
+    its namespace and its name there. `forced_call`: the call that the request's tool choice forces.
     """
 
     version: int = SCHEMA_VERSION
@@ -194,6 +195,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
     enforcement: str | None = None
     echo: bytes = b""
     forced_call: Literal["", "required", "named"] = ""
+    namespaces: dict[str, tuple[str, str]] = {}
     handed: bytes | None = None
 
 
