@@ -42,6 +42,7 @@ class Stack:
         replicas: processes per service.
         model: the name it serves its model by.
         common_flags: passed to every service as they are.
+        gateway_flags: passed to every gateway as they are.
         worker_flags: passed to every worker as they are.
     """
 
@@ -51,6 +52,7 @@ class Stack:
     replicas: Mapping[str, int]
     model: str
     common_flags: Sequence[str] = ()
+    gateway_flags: Sequence[str] = ()
     worker_flags: Sequence[str] = ()
 
 
@@ -77,7 +79,7 @@ def _program(stack: Stack, service: str, number: int) -> Program:
     base = [sys.executable, "-P", "-m", f"services.{service}", "--nats-url", stack.nats_url]
     flags = list(stack.common_flags)
     if service == "gateway":
-        flags += ["--listen-fd", str(stack.listener.fileno())]
+        flags += ["--listen-fd", str(stack.listener.fileno()), *stack.gateway_flags]
     elif service == "worker":
         flags += stack.worker_flags
     return Program(

@@ -49,6 +49,9 @@ COMMON_FLAGS: Final = (
 )
 """Settings of every service that one may want to give all of them at once."""
 
+GATEWAY_FLAGS: Final = ("api_keys_file", "cors_origins")
+"""Settings of the gateway alone; others reach it as variables."""
+
 SAMPLE_REQUEST: Final = {
     "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
     "tools": [
@@ -77,12 +80,8 @@ _NATS_INFORMATION: Final = " [INF] "
 _PREFIX_WIDTH: Final = max(map(len, stacks.SERVICES))
 
 
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _ModelList(msgspec.Struct):
-    data: list[_Model]
+class _Health(msgspec.Struct):
+    models: list[str]
 
 
 def up(arguments: Sequence[str]) -> int:
@@ -137,6 +136,8 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         help="accepted, without effect yet: how often a request may move to another worker",
     )
+    for name in GATEWAY_FLAGS:
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help="of the gateways")
     everybody = parser.add_argument_group("settings of every service")
     for name in COMMON_FLAGS:
         everybody.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE")
@@ -161,12 +162,7 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
     flags = ["--engine", options.engine, *worker_flags]
     if options.model:
         flags = ["--model", options.model, *flags]
-    common = [
-        word
-        for name in COMMON_FLAGS
-        if (value := getattr(options, name)) is not None
-        for word in (f"--{name.replace('_', '-')}", value)
-    ]
+    common = _given(options, COMMON_FLAGS)
     # A flag that is wrong is told here, once, rather than in the log of every worker.
     worker = load(WorkerSettings, [*common, *flags], os.environ)
     listener = stacks.listen(options.host, options.port)
@@ -179,9 +175,20 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
         listener=listener,
         replicas=options.replicas,
         common_flags=common,
+        gateway_flags=_given(options, GATEWAY_FLAGS),
         worker_flags=flags,
         model=served_name(worker),
     )
+
+
+def _given(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    """The command line of those of these settings that were given."""
+    return [
+        word
+        for name in names
+        if (value := getattr(options, name)) is not None
+        for word in (f"--{name.replace('_', '-')}", value)
+    ]
 
 
 async def _run(options: argparse.Namespace, stack: stacks.Stack) -> int:
@@ -242,7 +249,7 @@ async def _wait_for_nats(supervisor: Supervisor, url: str) -> None:
 
 
 async def _wait_until_served(model: str, base_url: str) -> None:
-    """Until `/v1/models` lists the model: it can be used end to end."""
+    """Until `/health` lists the model: it can be used end to end."""
     began = said = anyio.current_time()
     while model not in await anyio.to_thread.run_sync(
         _served_models, base_url, abandon_on_cancel=True
@@ -255,17 +262,17 @@ async def _wait_until_served(model: str, base_url: str) -> None:
 
 
 def _served_models(base_url: str) -> list[str]:
-    """Names that `/v1/models` lists; none while the gateway does not answer."""
+    """Names that `/health` lists, which needs no key; none while the gateway does not answer."""
     # Not urllib's opener: it would take this machine's proxy settings for our own address.
     connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=POLL_TIMEOUT_S)
     try:
-        connection.request("GET", "/v1/models")
-        answer = msgspec.json.decode(connection.getresponse().read(), type=_ModelList)
+        connection.request("GET", "/health")
+        answer = msgspec.json.decode(connection.getresponse().read(), type=_Health)
     except (OSError, http.client.HTTPException, msgspec.DecodeError):
         return []
     finally:
         connection.close()
-    return [model.id for model in answer.data]
+    return answer.models
 
 
 async def _told_to_end(signals: AsyncIterator[signal.Signals], supervisor: Supervisor) -> None:
