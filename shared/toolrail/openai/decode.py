@@ -76,6 +76,22 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise too_deep("") from None
 
 
+def decode_at(decoder: msgspec.json.Decoder[T], raw: Raw, path: str) -> T:
+    """A part of a body that was decoded as `Raw`, which stands at `path`. O(len(raw)).
+
+    Raises:
+        CallerError: it is too deep, or not of the decoder's type.
+    """
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise wrong_shape(str(error), path) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_json(str(error), path) from None
+    except RecursionError:
+        raise too_deep(path) from None
+
+
 def _check_parts(messages: Iterable[_Message]) -> None:
     contents = (message.content for message in messages)
     if sum(len(content) for content in contents if isinstance(content, list)) > MAX_PARTS:
