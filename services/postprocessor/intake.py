@@ -17,6 +17,7 @@ from services.postprocessor.checking import Checker
 from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.clock import Clock
 from services.postprocessor.failures import failure
+from services.postprocessor.jobs import Jobs
 from services.postprocessor.stop import StopStrings
 from services.postprocessor.stream import RequestStream
 from services.postprocessor.streams import Streams
@@ -59,6 +60,7 @@ class Intake:
         runtime: Runtime[PostprocessorSettings],
         streams: Streams,
         watching: Watching,
+        jobs: Jobs,
         clock: Clock,
     ) -> None:
         self._bus = runtime.bus
@@ -67,6 +69,7 @@ class Intake:
         self._instance = runtime.instance
         self._streams = streams
         self._watching = watching
+        self._jobs = jobs
         self._clock = clock
         self._opening: dict[str, anyio.Event] = {}
 
@@ -121,9 +124,10 @@ class Intake:
         request = self._begun(stream, card, tokenizer)
         # Before the jobs: a free worker answers faster than the queue acknowledges.
         self._streams.add(request)
-        refusals = await self._queue(stream, until - anyio.current_time())
+        refusals = await self._queue(request, until - anyio.current_time())
         if refusals:
             self._streams.discard(request)
+            self._jobs.withdraw(request.unwanted(None))
             self._bus.publish_soon(
                 subjects.cancel(stream.model),
                 encode(Cancel(request_id=stream.request_id, reason="not accepted")),
@@ -152,30 +156,27 @@ class Intake:
             prompt_tokens=len(stream.prompt_token_ids) or stream.prompt_tokens,
             deadline_ms=stream.deadline_ms,
         )
-        request.begin(choices, self._clock.seconds())
+        request.migration_limit = self._settings.migration_limit
+        first = list(jobs(stream, subjects.tokens(self._instance)))
+        request.begin(choices, first, self._clock.seconds())
         request.fails = stream.output.checks.fails
         self._watching.begin(stream, family)
         return request
 
-    async def _queue(self, stream: Stream, timeout_s: float) -> list[FaultError]:
+    async def _queue(self, request: RequestStream, timeout_s: float) -> list[FaultError]:
         """Put one job per choice, inside the stream's span; what went wrong."""
         refusals: list[FaultError] = []
 
         async def put(job: Job) -> None:
             try:
-                await self._bus.work.put(
-                    stream.model,
-                    encode(job),
-                    message_id=f"{job.request_id}:{job.choice}:{job.attempt}",
-                    timeout_s=timeout_s,
-                )
+                await self._jobs.put(job, timeout_s=timeout_s)
             except FaultError as error:
                 refusals.append(error)
 
-        with self._watching.inside(stream.request_id):
+        with self._watching.inside(request.request_id):
             async with anyio.create_task_group() as tasks:
-                for job in jobs(stream, subjects.tokens(self._instance)):
-                    tasks.start_soon(put, job)
+                for run in request.runs:
+                    tasks.start_soon(put, run.job)
         return refusals
 
 

@@ -20,7 +20,9 @@ async def main(runtime: Runtime[PostprocessorSettings]) -> None:
     async with anyio.create_task_group() as tasks:
         await postprocessor.warm()
         await postprocessor.start()
+        tasks.start_soon(postprocessor.queue)
         tasks.start_soon(postprocessor.watch)
+        tasks.start_soon(postprocessor.watch_workers)
         tasks.start_soon(postprocessor.keep_warm)
         tasks.start_soon(postprocessor.check)
         await runtime.announce()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+MIGRATION_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class PostprocessorMetrics:
@@ -36,6 +40,24 @@ class PostprocessorMetrics:
         self.dropped = Counter(
             "toolrail_postprocessor_deltas_dropped",
             "Deltas of workers that were not used, by why.",
+            ["reason"],
+            registry=registry,
+        )
+        self.migrations = Counter(
+            "toolrail_postprocessor_migrations",
+            "Runs that went on with another worker, by why they left theirs.",
+            ["cause"],
+            registry=registry,
+        )
+        self.without_worker = Histogram(
+            "toolrail_postprocessor_migration_seconds",
+            "From the last ids of the worker that was lost to the first of the next one.",
+            buckets=MIGRATION_BUCKETS_S,
+            registry=registry,
+        )
+        self.dead_letters = Counter(
+            "toolrail_postprocessor_dead_letters",
+            "Requests that nobody could run, by why; each left a record.",
             ["reason"],
             registry=registry,
         )

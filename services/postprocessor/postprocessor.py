@@ -7,7 +7,7 @@ the core becomes a log record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import anyio
@@ -16,6 +16,7 @@ from services.postprocessor.absences import Absences
 from services.postprocessor.checking import Verdict
 from services.postprocessor.clock import Clock
 from services.postprocessor.intake import Intake
+from services.postprocessor.jobs import Jobs
 from services.postprocessor.later import Later
 from services.postprocessor.metrics import PostprocessorMetrics
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
@@ -33,6 +34,7 @@ from toolrail.messages import (
     encode,
 )
 from toolrail.service import Runtime
+from toolrail.service.liveness import Liveness
 from toolrail.settings import PostprocessorSettings
 
 log: Final = logging.getLogger(__name__)
@@ -56,7 +58,15 @@ class Postprocessor:
         )
         self._metrics = PostprocessorMetrics(runtime.metrics)
         self._watching = Watching(self._metrics, runtime.telemetry)
-        self._intake = Intake(runtime, self._streams, self._watching, self._clock)
+        self._jobs = Jobs(runtime, self._streams, self._watching, self._clock, self._send)
+        self._intake = Intake(runtime, self._streams, self._watching, self._jobs, self._clock)
+        self._workers = Liveness(
+            runtime.bus,
+            lambda: self._streams.silent_workers(self._clock.seconds(), settings.probe_s),
+            probe_s=settings.probe_s,
+            gone_s=settings.gone_s,
+        )
+        self._unserved: dict[str, float] = {}
         self._warmed: set[str] = set()
         self._absent_workers = Absences()
         self._absent_gateways = Absences()
@@ -87,8 +97,20 @@ class Postprocessor:
             max_in_flight=self._runtime.settings.max_streams,
         )
 
+    async def queue(self) -> None:
+        """Move runs to other workers, and tidy the queue up, until cancelled."""
+        await self._jobs.serve()
+
+    async def watch_workers(self) -> None:
+        """Move the runs whose worker the bus does not know any more, until cancelled."""
+        await self._workers.watch(self._lost)
+
+    def _lost(self, dead: Collection[str]) -> None:
+        silence_s = self._runtime.settings.probe_s
+        self._send(self._streams.lose(dead, silence_s, self._clock.seconds()))
+
     async def watch(self) -> None:
-        """Fail what has timed out or lost its peer, until cancelled."""
+        """See to what has timed out or lost its peer, until cancelled."""
         while True:
             await anyio.sleep(_TICK_S)
             self.tick()
@@ -124,12 +146,25 @@ class Postprocessor:
         workers = self._absent(self._absent_workers, "worker", settings.heartbeat_s, now_s)
         if workers:
             self._send(self._streams.lose(workers, settings.heartbeat_s, now_s))
+        self._starve(now_s)
         gateways = self._absent(
             self._absent_gateways, "gateway", settings.registration_ttl_s, now_s
         )
         if gateways:
             readers = {subjects.events(gateway) for gateway in gateways}
             self._send(self._streams.orphan(readers, now_s))
+
+    def _starve(self, now_s: float) -> None:
+        """Fail what has waited for long for a worker of a model that nobody serves."""
+        wait_s = self._runtime.settings.worker_wait_s
+        self._unserved = {
+            model: self._unserved.get(model, now_s)
+            for model in self._streams.waiting_models()
+            if self._runtime.directory.card(model) is None
+        }
+        models = {model for model, since_s in self._unserved.items() if now_s - since_s >= wait_s}
+        if models:
+            self._send(self._streams.starve(models, wait_s, now_s))
 
     def _absent(self, absences: Absences, service: str, seconds: float, now_s: float) -> set[str]:
         """Instances of `service` that have been gone for `seconds`.
@@ -179,6 +214,7 @@ class Postprocessor:
         """Publish a batch: one frame for each destination, then the cancels; then count."""
         for destination, deltas in batch.events.items():
             self._publish(destination, deltas)
+        # Before the next attempts of moved runs are queued: who hears of one has heard of this.
         for model, cancel in batch.cancels:
             self._bus.publish_soon(subjects.cancel(model), encode(cancel))
         for happening in batch.happenings:
@@ -189,9 +225,15 @@ class Postprocessor:
                     extra={"request_id": happening.stream.request_id},
                 )
         self._watching.observe(batch)
+        self._jobs.withdraw(batch.receipts)
         for happening in batch.happenings:
-            if happening.outcome.checks:
-                self._later.put(happening.stream, happening.outcome)
+            outcome, stream = happening.outcome, happening.stream
+            if outcome.migration is not None:
+                self._jobs.move(outcome.migration.job)
+            if outcome.checks:
+                self._later.put(stream, outcome)
+            if stream.over and stream.dead is not None:
+                self._jobs.bury(stream)
         if not len(self._streams):
             self._idle.set()
 

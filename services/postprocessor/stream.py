@@ -1,31 +1,35 @@
 """One request: its choices, its numbering, its end. Pure; the clock comes in as seconds.
 
-Frames of the worker are numbered per choice and run: a repeated one is dropped, a missing one fails
-the request, since its text can no longer be right. What leaves is numbered per request.
+Frames of the worker are numbered per choice and attempt: a repeated one is dropped; where one is
+missing, or the worker is, the run goes on as the next attempt on another worker, from the ids that
+have come, as often as the limit allows. What leaves is numbered per request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from services.postprocessor.checking import Check, Verdict
 from services.postprocessor.choice import Choice, Step
 from services.postprocessor.failures import failure
 from services.postprocessor.joining import portions
+from services.postprocessor.run import Cause, Drop, Migration, Run
 from toolrail.messages import (
     Cancel,
     ChoiceEnd,
     EventDelta,
     Failed,
     FailureCode,
+    Job,
     TokenDelta,
     Usage,
 )
 
-Drop: TypeAlias = Literal["duplicate", "old_epoch", "other_worker", "ended", "unknown_stream"]
-"""Why a delta of the worker was not used."""
+Dead: TypeAlias = Literal["expired", "unstarted", "no_worker", "migrations"]
+"""Why nobody could run a request: its deadline passed in the queue; no worker began it; none was
+there; it lost more workers than it may, or the queue had no room for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +46,6 @@ class Timeouts:
 
 
 @dataclass(slots=True)
-class _Run:
-    """One choice's run on a worker."""
-
-    choice: Choice
-    last_s: float
-    epoch: int = 0
-    next_seq: int = 0
-    worker: str | None = None
-    over: bool = False
-    held: Step | None = None
-    """What may not leave before its checks are made,"""
-    parked: list[TokenDelta] = field(default_factory=list[TokenDelta])
-    """and what came since: at most what the engine writes within the timeout of a check."""
-
-
-@dataclass(slots=True)
 class Outcome:
     """What the stream has to say after something happened to it.
 
@@ -69,6 +57,8 @@ class Outcome:
         verdicts: of the checks that were made.
         checks: those that are still to be made, off the event loop, for `judged`.
         choice: whose they are.
+        migration: a run that is to go on elsewhere.
+        resumed_s: seconds without a worker that ended with this delta of a new attempt.
     """
 
     deltas: list[EventDelta] = field(default_factory=list[EventDelta])
@@ -78,6 +68,8 @@ class Outcome:
     verdicts: Sequence[Verdict] = ()
     checks: Sequence[Check] = ()
     choice: int = 0
+    migration: Migration | None = None
+    resumed_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +82,9 @@ class RequestStream:
         over: its last word was said.
         failed: how, when that was a failure.
         fails: a bad verdict ends it, and what is checked leaves after its verdict.
+        migration_limit: how often each of its choices may move to another worker.
+        dead: why nobody could run it, when that is how it failed.
+        runs: of its choices.
     """
 
     request_id: str
@@ -100,18 +95,20 @@ class RequestStream:
     over: bool = False
     failed: Failed | None = None
     fails: bool = False
+    migration_limit: int = 0
+    dead: Dead | None = None
     cached_tokens: int = 0
-    _runs: list[_Run] = field(default_factory=list[_Run])
+    runs: list[Run] = field(default_factory=list[Run])
     _seq: int = 0
 
-    def begin(self, choices: Sequence[Choice], now_s: float) -> None:
-        """Own `choices`, whose jobs are about to be queued."""
-        self._runs = [_Run(choice, now_s) for choice in choices]
+    def begin(self, choices: Sequence[Choice], jobs: Sequence[Job], now_s: float) -> None:
+        """Own `choices`, whose `jobs` are about to be queued."""
+        self.runs = [Run(choice, job, now_s) for choice, job in zip(choices, jobs, strict=True)]
 
     @property
     def completion_tokens(self) -> int:
         """Ids of all choices so far."""
-        return sum(run.choice.completion_tokens for run in self._runs)
+        return sum(run.choice.completion_tokens for run in self.runs)
 
     def usage(self) -> Usage:
         """Tokens of the request so far."""
@@ -119,39 +116,49 @@ class RequestStream:
             self.prompt_tokens,
             self.completion_tokens,
             min(self.cached_tokens, self.prompt_tokens),
-            sum(run.choice.reasoning_tokens for run in self._runs),
+            sum(run.choice.reasoning_tokens for run in self.runs),
         )
 
     def take(self, delta: TokenDelta, worker: str, now_s: float) -> Outcome:
         """What new ids of a choice come to."""
-        if not 0 <= delta.choice < len(self._runs):
+        if not 0 <= delta.choice < len(self.runs):
             return self.fail("internal", "the worker sent a choice that nobody asked for")
-        run = self._runs[delta.choice]
-        if (reason := _stale(run, delta, worker)) is not None:
+        run = self.runs[delta.choice]
+        if (reason := run.stale(delta, worker)) is not None:
             return Outcome(dropped=reason)
-        if (message := _loss(run, delta)) is not None:
-            return self.fail("lost", message)
-        run.epoch = delta.epoch
-        run.last_s = now_s
-        run.next_seq += 1
-        run.worker = worker
-        if delta.choice == 0 and delta.cached_tokens is not None:
+        if delta.epoch > run.epoch and run.token_ids:
+            return self.fail("lost", "the run of this answer began anew on another worker")
+        if delta.seq > run.next_seq:
+            return self.migrate(run, "gap", now_s)
+        if delta.choice == 0 and delta.cached_tokens is not None and not run.token_ids:
             self.cached_tokens = delta.cached_tokens
-        if run.held is not None:
-            run.parked.append(delta)
-            return Outcome()
-        return self._use(run, delta)
-
-    def _use(self, run: _Run, delta: TokenDelta) -> Outcome:
-        if delta.finish == "error":
-            return self.fail(
-                delta.error_code or "engine", delta.error or "the engine failed this request"
-            )
+        resumed_s = run.take(delta, worker, now_s)
         if delta.finish == "abort":
-            return self.fail("lost", "the worker stopped before the answer was complete")
-        return self._step(run, delta)
+            outcome = self.migrate(run, "aborted", now_s)
+        elif delta.finish == "error":
+            outcome = self._failed(run, delta, now_s)
+        elif run.held is not None:
+            run.parked.append(delta)
+            outcome = Outcome()
+        else:
+            outcome = self._step(run, delta)
+        outcome.resumed_s = resumed_s
+        return outcome
 
-    def _step(self, run: _Run, delta: TokenDelta) -> Outcome:
+    def _failed(self, run: Run, delta: TokenDelta, now_s: float) -> Outcome:
+        if delta.error_code == "lost":  # another worker may do better
+            return self.migrate(run, "failed", now_s)
+        message = delta.error or "the engine failed this request"
+        return self.fail(delta.error_code or "engine", message)
+
+    def migrate(self, run: Run, cause: Cause, now_s: float) -> Outcome:
+        """Let `run` go on with another worker, or fail when it has moved too often."""
+        if run.epoch >= self.migration_limit:
+            return self.fail("lost", _LOST[cause], dead="migrations")
+        migration = run.leave(cause, now_s)
+        return Outcome(migration=migration, cancel=run.cancel_older())
+
+    def _step(self, run: Run, delta: TokenDelta) -> Outcome:
         step = run.choice.feed(delta)
         if not step.checks:
             return self._pass(run, delta.choice, step, ())
@@ -167,7 +174,7 @@ class RequestStream:
 
     def judged(self, choice: int, verdicts: Sequence[Verdict]) -> Iterator[Outcome]:
         """What comes of the step whose checks are made now, and of what came since."""
-        run = self._runs[choice]
+        run = self.runs[choice]
         step, run.held = run.held, None
         if step is None or run.over or self.over:
             return
@@ -179,9 +186,9 @@ class RequestStream:
             if run.held is not None:
                 run.parked.append(delta)
             else:
-                yield self._use(run, delta)
+                yield self._step(run, delta)
 
-    def _pass(self, run: _Run, choice: int, step: Step, verdicts: Sequence[Verdict]) -> Outcome:
+    def _pass(self, run: Run, choice: int, step: Step, verdicts: Sequence[Verdict]) -> Outcome:
         """Let a step go, unless the stream fails by a verdict."""
         bad = next((verdict for verdict in verdicts if verdict.is_bad), None)
         if bad is not None and self.fails:
@@ -191,7 +198,7 @@ class RequestStream:
         outcome = Outcome(step=step, verdicts=verdicts)
         if step.end is not None:
             run.over = True
-            self.over = all(other.over for other in self._runs)
+            self.over = all(other.over for other in self.runs)
         if step.engine_runs_on:
             outcome.cancel = Cancel(
                 request_id=self.request_id, choice=choice, reason="the choice has ended"
@@ -218,9 +225,10 @@ class RequestStream:
         )
         return deltas
 
-    def fail(self, code: FailureCode, message: str) -> Outcome:
+    def fail(self, code: FailureCode, message: str, *, dead: Dead | None = None) -> Outcome:
         """End the stream with a failure, and whatever still runs for it."""
         self.over = True
+        self.dead = dead
         self.failed = failure(self.request_id, code, message)
         return Outcome(
             [EventDelta(self.request_id, self._number(), 0, failed=self.failed)],
@@ -231,10 +239,10 @@ class RequestStream:
         """Somebody wants the request, or one choice of it, to stop."""
         if choice is None:
             return self.fail("cancelled", reason or "the request was cancelled")
-        if not 0 <= choice < len(self._runs) or self._runs[choice].over:
+        if not 0 <= choice < len(self.runs) or self.runs[choice].over:
             return Outcome()
-        self._runs[choice].over = True
-        self.over = all(run.over for run in self._runs)
+        self.runs[choice].over = True
+        self.over = all(run.over for run in self.runs)
         usage = self.usage() if self.over else None
         end = ChoiceEnd("abort")
         return Outcome(
@@ -242,26 +250,49 @@ class RequestStream:
             cancel=Cancel(request_id=self.request_id, choice=choice, reason=reason),
         )
 
-    def expire(self, now_s: float, now_ms: int, timeouts: Timeouts) -> Outcome | None:
-        """The failure of a stream whose time is up; None while it is not."""
+    def expire(self, now_s: float, now_ms: int, timeouts: Timeouts) -> Iterator[Outcome]:
+        """What comes of a stream whose time, or that of one of its runs, is up."""
         if self.deadline_ms and now_ms >= self.deadline_ms:
-            return self.fail("deadline", "the request did not end before its deadline")
-        for run in self._runs:
-            if run.over:
+            dead = "expired" if any(self.waiting()) else None
+            yield self.fail("deadline", "the request did not end before its deadline", dead=dead)
+            return
+        for run in self.runs:
+            if run.over or self.over:
                 continue
             silence_s = now_s - run.last_s
             if run.worker is not None and silence_s >= timeouts.idle_s:
-                return self.fail("lost", f"no output for {timeouts.idle_s:g} s")
-            if run.worker is None and not self.deadline_ms and silence_s >= timeouts.unstarted_s:
-                return self.fail("lost", f"no worker began within {timeouts.unstarted_s:g} s")
-        return None
+                yield self.migrate(run, "silent", now_s)
+            elif run.worker is None and not self.deadline_ms and silence_s >= timeouts.unstarted_s:
+                text = f"no worker began within {timeouts.unstarted_s:g} s"
+                yield self.fail("lost", text, dead="unstarted")
 
-    def lose(self, dead_workers: Collection[str], silence_s: float, now_s: float) -> Outcome | None:
-        """The failure of a stream that one of `dead_workers` was writing."""
-        for run in self._runs:
+    def lose(
+        self, dead_workers: Collection[str], silence_s: float, now_s: float
+    ) -> Iterator[Outcome]:
+        """What comes of the runs that one of `dead_workers` was writing."""
+        for run in self.runs:
+            if self.over:
+                return
             if not run.over and run.worker in dead_workers and now_s - run.last_s >= silence_s:
-                return self.fail("lost", "the worker died in the middle of the answer")
-        return None
+                yield self.migrate(run, "dead", now_s)
+
+    def waiting(self) -> Iterator[Run]:
+        """Its runs that no worker has begun, or gone on with."""
+        return (run for run in self.runs if not run.over and run.worker is None)
+
+    def unwanted(self, choice: int | None) -> list[str]:
+        """Receipts of the jobs of `choice` (None: of all) that wait in the queue, told once."""
+        found: list[str] = []
+        for position, run in enumerate(self.runs):
+            if choice in (None, position) and run.receipt:
+                found.append(run.receipt)
+                run.receipt = ""
+        return found
+
+    def expects(self, job: Job) -> bool:
+        """Whether `job` is still to be queued: nothing came of it and nothing overtook it."""
+        run = self.runs[job.choice]
+        return not (self.over or run.over) and run.epoch == job.attempt and run.worker is None
 
     def _number(self) -> int:
         self._seq += 1
@@ -280,22 +311,11 @@ def _judged(checks: Iterable[Check]) -> tuple[list[Verdict], list[Check]]:
     return verdicts, later
 
 
-def _stale(run: _Run, delta: TokenDelta, worker: str) -> Drop | None:
-    """Why `delta` says nothing new, if it does not."""
-    if run.over:
-        return "ended"
-    if delta.epoch != run.epoch:
-        return "old_epoch" if delta.epoch < run.epoch else None
-    if run.worker not in (None, worker):
-        # A redelivered job may run twice; two samples must never be mixed into one text.
-        return "other_worker"
-    return "duplicate" if delta.seq < run.next_seq else None
-
-
-def _loss(run: _Run, delta: TokenDelta) -> str | None:
-    """What is missing before `delta`, if something is."""
-    if delta.epoch > run.epoch and run.next_seq:
-        return "the run of this answer began anew on another worker"
-    if delta.seq > run.next_seq:
-        return "part of the answer was lost on its way from the worker"
-    return None
+_LOST: Final[Mapping[Cause, str]] = {
+    "dead": "the worker died in the middle of the answer",
+    "failed": "the worker could not go on with the answer",
+    "aborted": "the worker stopped before the answer was complete",
+    "silent": "the worker fell silent in the middle of the answer",
+    "gap": "part of the answer was lost on its way from the worker",
+}
+"""What a client is told of a run that may not move once more."""

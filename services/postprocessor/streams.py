@@ -7,13 +7,14 @@ gathered by destination, in order.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from services.postprocessor.checking import Verdict
-from services.postprocessor.stream import Drop, Outcome, RequestStream, Timeouts
-from toolrail.messages import Cancel, EventDelta, TokenDelta, TokenFrame
+from services.postprocessor.run import Drop
+from services.postprocessor.stream import Outcome, RequestStream, Timeouts
+from toolrail.messages import Cancel, EventDelta, FailureCode, Job, TokenDelta, TokenFrame
 
 TOLD_KEPT: Final = 8192
 """Ended requests and choices remembered, so that a worker that did not hear of it is told again."""
@@ -21,8 +22,8 @@ TOLD_KEPT: Final = 8192
 _CANCEL_AGAIN_S: Final = 1.0
 
 
-_Run: TypeAlias = tuple[str, int | None]
-"""Request and choice, or None for all its choices."""
+_Told: TypeAlias = tuple[str, int | None] | tuple[str, int, int, str]
+"""Request and choice, or None for all its choices; or one attempt at one on one worker."""
 
 
 @dataclass(slots=True)
@@ -41,11 +42,13 @@ class Batch:
     Attributes:
         events: deltas by destination, in order.
         cancels: by model, for its workers.
+        receipts: of jobs that wait in the queue and are not wanted any more.
         dropped: reasons, one for each delta that was not used.
     """
 
     events: dict[str, list[EventDelta]] = field(default_factory=dict[str, list[EventDelta]])
     cancels: list[tuple[str, Cancel]] = field(default_factory=list[tuple[str, Cancel]])
+    receipts: list[str] = field(default_factory=list[str])
     happenings: list[Happening] = field(default_factory=list[Happening])
     dropped: list[Drop] = field(default_factory=list[Drop])
 
@@ -56,7 +59,7 @@ class Streams:
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._open: dict[str, RequestStream] = {}
-        self._told: OrderedDict[_Run, tuple[str, float]] = OrderedDict()
+        self._told: OrderedDict[_Told, tuple[str, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -76,6 +79,11 @@ class Streams:
         """Own it no longer: its hand-over was not accepted in the end."""
         self._open.pop(stream.request_id, None)
 
+    def expects(self, job: Job) -> bool:
+        """Whether `job` is still to be queued."""
+        stream = self._open.get(job.request_id)
+        return stream is not None and stream.expects(job)
+
     def on_frame(self, frame: TokenFrame, now_s: float) -> Batch:
         """All new ids of one engine step. O(ids, and the text in them)."""
         batch = Batch()
@@ -92,6 +100,8 @@ class Streams:
             batch.dropped.append(reason)
             if reason == "ended":
                 self._tell_again(delta, delta.choice, now_s, batch)
+            elif reason in ("old_epoch", "other_worker"):
+                self._tell_worker(happening.stream.model, delta, frame.worker, now_s, batch)
         return batch
 
     def on_cancel(self, cancel: Cancel, now_s: float) -> Batch:
@@ -117,15 +127,59 @@ class Streams:
         return batch
 
     def expire(self, now_s: float, now_ms: int) -> Batch:
-        """Fail every stream whose time is up. O(streams): called by one slow timer."""
-        return self._fail_where(lambda stream: stream.expire(now_s, now_ms, self._timeouts), now_s)
+        """See to every stream whose time is up. O(streams): called by one slow timer."""
+        return self._each(lambda stream: stream.expire(now_s, now_ms, self._timeouts), now_s)
 
     def lose(self, dead_workers: Collection[str], silence_s: float, now_s: float) -> Batch:
-        """Fail the streams that `dead_workers` were writing and that have been silent as long.
+        """Move the runs that `dead_workers` were writing and that have been silent as long.
 
         Silent, because a registration may expire while its worker lives and sends.
         """
-        return self._fail_where(lambda stream: stream.lose(dead_workers, silence_s, now_s), now_s)
+        return self._each(lambda stream: stream.lose(dead_workers, silence_s, now_s), now_s)
+
+    def silent_workers(self, now_s: float, seconds: float) -> set[str]:
+        """Workers that write runs here, of which none has sent anything for `seconds`."""
+        heard: dict[str, float] = {}
+        for stream in self._open.values():
+            for run in stream.runs:
+                if run.worker is not None and not run.over:
+                    heard[run.worker] = max(run.last_s, heard.get(run.worker, run.last_s))
+        return {worker for worker, last_s in heard.items() if now_s - last_s >= seconds}
+
+    def waiting_models(self) -> set[str]:
+        """Models for a worker of which some stream waits."""
+        return {stream.model for stream in self._open.values() if any(stream.waiting())}
+
+    def starve(self, models: Collection[str], seconds: float, now_s: float) -> Batch:
+        """Fail what waits for a worker of `models`, of which there has been none for `seconds`."""
+
+        def starved(stream: RequestStream) -> Outcome | None:
+            if stream.model not in models or not any(stream.waiting()):
+                return None
+            text = f"no worker has served {stream.model!r} for {seconds:g} s"
+            return stream.fail("unavailable", text, dead="no_worker")
+
+        return self._fail_where(starved, now_s)
+
+    def give_up(self, job: Job, code: FailureCode, message: str, now_s: float) -> Batch:
+        """Fail the stream of a `job` that cannot be queued."""
+        batch = Batch()
+        stream = self._open.get(job.request_id)
+        if stream is not None and stream.expects(job):
+            self._add(
+                Happening(stream, stream.fail(code, message, dead="migrations")), now_s, batch
+            )
+        return batch
+
+    def queued(self, job: Job, receipt: str) -> bool:
+        """`job` has its place in the queue. False: it is not wanted there any more."""
+        stream = self._open.get(job.request_id)
+        if stream is None or stream.runs[job.choice].over:
+            return False
+        run = stream.runs[job.choice]
+        if run.epoch == job.attempt and run.worker is None:
+            run.receipt = receipt
+        return run.epoch == job.attempt
 
     def orphan(self, dead_readers: Collection[str], now_s: float) -> Batch:
         """End the streams whose events go to `dead_readers`: nobody hears them."""
@@ -144,6 +198,13 @@ class Streams:
             lambda stream: stream.fail("unavailable", "the service is shutting down"), now_s
         )
 
+    def _each(self, happen: Callable[[RequestStream], Iterator[Outcome]], now_s: float) -> Batch:
+        batch = Batch()
+        for stream in list(self._open.values()):
+            for outcome in happen(stream):
+                self._add(Happening(stream, outcome), now_s, batch)
+        return batch
+
     def _fail_where(self, fail: Callable[[RequestStream], Outcome | None], now_s: float) -> Batch:
         batch = Batch()
         for stream in list(self._open.values()):
@@ -157,7 +218,9 @@ class Streams:
             batch.events.setdefault(stream.reply_subject, []).extend(outcome.deltas)
         if (cancel := outcome.cancel) is not None:
             batch.cancels.append((stream.model, cancel))
-            self._remember((cancel.request_id, cancel.choice), stream.model, now_s)
+            if cancel.attempt is None:
+                self._remember((cancel.request_id, cancel.choice), stream.model, now_s)
+                batch.receipts += stream.unwanted(cancel.choice)
         batch.happenings.append(happening)
         if stream.over:
             del self._open[stream.request_id]
@@ -174,7 +237,24 @@ class Streams:
             again = Cancel(request_id=delta.request_id, choice=choice, reason="nobody reads it")
             batch.cancels.append((model, again))
 
-    def _remember(self, run: _Run, model: str, now_s: float) -> None:
+    def _tell_worker(
+        self, model: str, delta: TokenDelta, worker: str, now_s: float, batch: Batch
+    ) -> None:
+        """This worker runs what another one runs by now: it alone may stop. Once a second."""
+        run = (delta.request_id, delta.choice, delta.epoch, worker)
+        told = self._told.get(run)
+        if delta.finish is None and (told is None or now_s - told[1] >= _CANCEL_AGAIN_S):
+            self._remember(run, model, now_s)
+            cancel = Cancel(
+                request_id=delta.request_id,
+                choice=delta.choice,
+                reason="another worker has this run",
+                attempt=delta.epoch,
+                worker=worker,
+            )
+            batch.cancels.append((model, cancel))
+
+    def _remember(self, run: _Told, model: str, now_s: float) -> None:
         self._told[run] = (model, now_s)
         self._told.move_to_end(run)
         if len(self._told) > TOLD_KEPT:

@@ -16,7 +16,7 @@ from opentelemetry.trace import Span, StatusCode
 from services.postprocessor.checking import Verdict
 from services.postprocessor.choice import Step
 from services.postprocessor.metrics import PostprocessorMetrics
-from services.postprocessor.stream import RequestStream
+from services.postprocessor.stream import Outcome, RequestStream
 from services.postprocessor.streams import Batch, Happening
 from toolrail.messages import Stream
 from toolrail.telemetry import Telemetry, semconv
@@ -84,6 +84,7 @@ class Watching:
 
     def _observe(self, watch: _Watch, happening: Happening) -> None:
         step, stream = happening.outcome.step, happening.stream
+        self._moves(watch, happening.outcome)
         if step is not None:
             self._step(watch, step)
         self._verdicts(watch, happening.outcome.verdicts)
@@ -92,9 +93,27 @@ class Watching:
             self._unjudged[stream.request_id] = watch
         if happening.bug is not None:
             self._metrics.parse_errors.labels(watch.family).inc()
+        if stream.over and stream.dead is not None:
+            self._metrics.dead_letters.labels(stream.dead).inc()
         if stream.over:
             del self._watches[stream.request_id]
             self._end(watch, stream)
+
+    def _moves(self, watch: _Watch, outcome: Outcome) -> None:
+        if (moved := outcome.migration) is not None:
+            self._metrics.migrations.labels(moved.cause).inc()
+            facts = {
+                "choice": moved.job.choice,
+                "attempt": moved.job.attempt,
+                "cause": moved.cause,
+                "worker": moved.worker,
+                "tokens": len(moved.job.prefix_token_ids),
+                "silent_s": moved.silent_s,
+            }
+            watch.span.add_event("migrated", facts)
+        if outcome.resumed_s is not None:
+            self._metrics.without_worker.observe(outcome.resumed_s)
+            watch.span.add_event("resumed", {"without_worker_s": outcome.resumed_s})
 
     def judged(self, request_id: str, verdicts: Sequence[Verdict]) -> None:
         """Checks that a stream did not wait for are made; it may have ended."""

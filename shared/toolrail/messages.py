@@ -50,6 +50,10 @@ STATUS: Final[Mapping[FailureCode, int]] = {
 """The HTTP status of a failure that says no other."""
 Api: TypeAlias = Literal["chat", "responses", "messages"]
 """Which of the APIs a request came through."""
+OWNER_STOPPING: Final = "owner_stopping"
+"""`error_code` of the Failed with which a postprocessor that ends lets go of a stream: its runs go
+on, for whoever takes the stream over."""
+
 FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
 """How the engine ended a choice. What a client sees also depends on the calls made."""
 
@@ -280,10 +284,36 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """postprocessor → worker: these requests are answered, nobody will want them again."""
+    """postprocessor → worker: these requests are answered, nobody will want them again.
+
+    `reply_subject`: of the postprocessor that says so. What has another owner by now is kept.
+    """
 
     version: int = SCHEMA_VERSION
+    reply_subject: str
     request_ids: tuple[str, ...]
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is kept of a request, or of one job, that could not be run. As JSON, for people.
+
+    `tokens`: ids it had got, by choice; `attempts`: the last one of each choice; `workers`: who had
+    it last; `deliveries`: of a job that its workers did not survive. `prompt_token_ids` only where a setting wants them.
+    """
+
+    version: int = SCHEMA_VERSION
+    reason: str
+    message: str
+    request_id: str
+    model: str
+    failed_ms: int
+    deadline_ms: int = 0
+    prompt_tokens: int = 0
+    tokens: tuple[int, ...] = ()
+    attempts: tuple[int, ...] = ()
+    workers: tuple[str, ...] = ()
+    deliveries: int = 0
+    prompt_token_ids: tuple[int, ...] = ()
 
 
 class TopLogprob(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -511,6 +541,11 @@ def decode_model_card(data: bytes) -> ModelCard:
 def decode_instance(data: bytes) -> Instance:
     """An Instance. Raises DecodeError."""
     return _decode(_instance, data)
+
+
+def encode_dead_letter(letter: DeadLetter) -> bytes:
+    """The record as JSON."""
+    return msgspec.json.encode(letter)
 
 
 def encode_token_ids(token_ids: Sequence[int]) -> bytes:

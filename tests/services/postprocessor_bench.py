@@ -237,4 +237,5 @@ async def bench_on(
         held = HeldClock()
         postprocessor = Postprocessor(runtime, held.clock())
         await postprocessor.start()
+        runtime.tasks.start_soon(postprocessor.queue)
         yield Bench(runtime, postprocessor, worker, gateway, held)

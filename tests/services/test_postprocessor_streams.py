@@ -12,7 +12,9 @@ from toolrail.messages import (
     ChoiceEnd,
     EventDelta,
     FailureCode,
+    Job,
     Output,
+    Sampling,
     TokenDelta,
     TokenFrame,
     Usage,
@@ -21,8 +23,23 @@ from toolrail.messages import (
 TIMEOUTS = Timeouts(idle_s=10, unstarted_s=100)
 
 
+def job(request_id: str = "r", choice: int = 0) -> Job:
+    return Job(
+        request_id=request_id,
+        choice=choice,
+        model="m",
+        prompt_token_ids=(1, 2),
+        sampling=Sampling(max_tokens=99),
+        reply_subject="p",
+    )
+
+
 def stream(
-    *choices: Choice, request_id: str = "r", gateway: str = "g", deadline_ms: int = 0
+    *choices: Choice,
+    request_id: str = "r",
+    gateway: str = "g",
+    deadline_ms: int = 0,
+    migration_limit: int = 0,
 ) -> RequestStream:
     made = RequestStream(
         request_id=request_id,
@@ -31,7 +48,9 @@ def stream(
         prompt_tokens=7,
         deadline_ms=deadline_ms,
     )
-    made.begin(choices or (plain_choice(),), now_s=0)
+    made.migration_limit = migration_limit
+    choices = choices or (plain_choice(),)
+    made.begin(choices, [job(request_id, position) for position in range(len(choices))], now_s=0)
     return made
 
 

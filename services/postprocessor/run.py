@@ -1,0 +1,122 @@
+"""One choice's run: which worker writes it, what has come of it, and how it goes on elsewhere.
+
+A run that loses its worker is queued again as the next *attempt*, with the ids that have come so
+far. The worker that takes it writes on where they end, under the new attempt's number; what the old
+one may still send is told apart by its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from services.postprocessor.choice import Choice, Step
+from toolrail.messages import Cancel, Job, TokenDelta
+
+Drop: TypeAlias = Literal["duplicate", "old_epoch", "other_worker", "ended", "unknown_stream"]
+"""Why a delta of the worker was not used."""
+
+Cause: TypeAlias = Literal["dead", "failed", "aborted", "silent", "gap"]
+"""Why a run leaves its worker: it died; it said that it cannot go on; it gave the run up; nothing
+came of it for too long; a part of what it wrote is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A run that is to go on elsewhere.
+
+    Attributes:
+        job: to be queued.
+        worker: which it left; "" if none had begun it.
+        silent_s: since its last ids came.
+    """
+
+    job: Job
+    cause: Cause
+    worker: str
+    silent_s: float
+
+
+@dataclass(slots=True)
+class Run:
+    """One choice's run on workers, one after another.
+
+    Attributes:
+        job: the first attempt.
+        epoch: number of the attempt whose deltas count.
+        next_seq: what its next delta is numbered.
+        worker: who writes; None before the attempt's first delta.
+        token_ids: all that came, of all attempts.
+        left: the worker of the attempt before.
+        receipt: of the attempt's place in the work queue, while it waits there.
+        lost_s: when the attempt before lost its worker; None once this one has begun.
+    """
+
+    choice: Choice
+    job: Job
+    last_s: float
+    epoch: int = 0
+    next_seq: int = 0
+    worker: str | None = None
+    over: bool = False
+    token_ids: array[int] = field(default_factory=lambda: array("L"))
+    left: str = ""
+    receipt: str = ""
+    lost_s: float | None = None
+    held: Step | None = None
+    """What may not leave before its checks are made,"""
+    parked: list[TokenDelta] = field(default_factory=list[TokenDelta])
+    """and what came since: at most what the engine writes within the timeout of a check."""
+
+    def stale(self, delta: TokenDelta, worker: str) -> Drop | None:
+        """Why `delta` says nothing new, if it does not."""
+        if self.over:
+            return "ended"
+        if delta.epoch != self.epoch:
+            return "old_epoch" if delta.epoch < self.epoch else None
+        if self.worker not in (None, worker):
+            # A redelivered job may run twice; two samples must never be mixed into one text.
+            return "other_worker"
+        return "duplicate" if delta.seq < self.next_seq else None
+
+    def take(self, delta: TokenDelta, worker: str, now_s: float) -> float | None:
+        """Count `delta`, which is the next one. O(ids).
+
+        Seconds since the attempt before lost its worker, if this is the first of a new attempt.
+        """
+        self.epoch = delta.epoch
+        self.last_s = now_s
+        self.next_seq += 1
+        self.worker = worker
+        if delta.finish not in ("error", "abort"):
+            self.token_ids.extend(delta.token_ids)
+        self.receipt = ""
+        lost_s, self.lost_s = self.lost_s, None
+        return None if lost_s is None else now_s - lost_s
+
+    def leave(self, cause: Cause, now_s: float) -> Migration:
+        """Go on as the next attempt, on whatever worker takes it. O(ids so far)."""
+        worker, silent_s = self.worker or "", now_s - self.last_s
+        if self.lost_s is None:
+            self.lost_s = self.last_s
+        self.epoch += 1
+        self.next_seq = 0
+        self.left, self.worker = worker, None
+        self.last_s = now_s
+        self.receipt = ""
+        job = msgspec.structs.replace(
+            self.job, attempt=self.epoch, prefix_token_ids=tuple(self.token_ids)
+        )
+        return Migration(job, cause, worker, silent_s)
+
+    def cancel_older(self) -> Cancel:
+        """For the model's workers: the attempts before this one are not wanted any more."""
+        return Cancel(
+            request_id=self.job.request_id,
+            choice=self.job.choice,
+            reason="the run goes on elsewhere",
+            attempt=self.epoch - 1,
+        )
