@@ -27,7 +27,7 @@ from toolrail.messages import (
     encode,
     encode_token_ids,
 )
-from toolrail.openai.responses import check_responses
+from toolrail.openai.responses.echo import encoded
 from toolrail.telemetry import Telemetry, semconv
 
 log: Final = logging.getLogger(__name__)
@@ -88,9 +88,7 @@ class Intake:
 
     async def _take(self, prepare: Prepare) -> Reply:
         body = await self._body(prepare)
-        if prepare.api == "responses":
-            check_responses(body)
-        if prepare.api != "chat":
+        if prepare.api == "messages":
             raise CallerError(_UNSUPPORTED, code="unsupported_value", status=404)
         prepared = await self._preparing.prepare(body, prepare.api, models=prepare.models)
         with self._metrics.stage("hand_over"):
@@ -198,7 +196,7 @@ def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
             stop=wishes.stop,
             include_stop=wishes.include_stop,
             top_logprobs=wishes.top_logprobs,
-            max_calls=constraint.max_calls,
+            max_calls=_fewest(constraint.max_calls, request.max_calls),
             checks=constraint.checks,
         ),
         reply_subject=prepare.reply_subject,
@@ -220,4 +218,18 @@ def _accepted(reply: Accepted, stream: Stream, prepared: Prepared) -> Accepted:
         prompt_blob=stream.prompt_blob,
         enforcement=prepared.settled.enforcement,
         forced_call=request.choice.mode if request.choice.mode in ("required", "named") else "",
+        echo=_echo(prepared),
+        namespaces=dict(request.origin.namespaces),
     )
+
+
+def _echo(prepared: Prepared) -> bytes:
+    fields, sampling = prepared.request.origin.echo, prepared.sampling
+    if not fields:
+        return b""
+    return encoded(fields, temperature=sampling.temperature, top_p=sampling.top_p)
+
+
+def _fewest(*bounds: int | None) -> int | None:
+    said = [bound for bound in bounds if bound is not None]
+    return min(said) if said else None

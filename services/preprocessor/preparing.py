@@ -26,6 +26,7 @@ from toolrail.openai.chat import ChatRequest, check_chat
 from toolrail.openai.constraint import Setting
 from toolrail.openai.prompt import render_prompt
 from toolrail.openai.refusals import shortened
+from toolrail.openai.responses import check_responses
 from toolrail.openai.sampling import resolve
 
 _SMALL_BODY_BYTES: Final = 32 << 10
@@ -34,7 +35,10 @@ _SMALL_BODY_BYTES: Final = 32 << 10
 _THREADS: Final = 4
 """Parsing and rendering hold the interpreter: more threads would not do more."""
 
-_PARSE: Final[Mapping[Api, Callable[[bytes], ChatRequest]]] = {"chat": check_chat}
+_PARSE: Final[Mapping[Api, Callable[[bytes], ChatRequest]]] = {
+    "chat": check_chat,
+    "responses": check_responses,
+}
 """What reads the body of each API: all of them end in one form."""
 
 T = TypeVar("T")

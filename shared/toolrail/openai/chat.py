@@ -61,6 +61,25 @@ TEMPLATE_NAMES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What of a request's API later steps need: its words, and what its answers repeat.
+
+    Attributes:
+        conversation: the field of the conversation, in refusals.
+        answer: the field of the answer's format.
+        schemas: path of each tool's schema, by name; None: as Chat Completions has them.
+        namespaces: namespace and own name of tools that the model knows by another, by that one.
+        echo: fields of the request that the response object repeats.
+    """
+
+    conversation: str = "messages"
+    answer: str = "response_format"
+    schemas: Mapping[str, str] | None = None
+    namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    echo: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """What a request says, in precise types.
 
@@ -70,6 +89,7 @@ class ChatRequest:
         tools: all tools offered, in order.
         choice: which of them may be called.
         parallel_tool_calls: False: at most one call.
+        max_calls: calls after which the answer ends, None: no bound.
         answer: what the text of the answer must be.
         wishes: sampling.
         num_choices: how many answers.
@@ -80,6 +100,8 @@ class ChatRequest:
         reasoning_effort: as the request says it, or None.
         add_generation_prompt: whether the prompt opens the assistant's turn.
         continue_final_message: the last message is the beginning of the answer.
+        truncate: the oldest messages may be left out where all of them do not fit.
+        origin: of the API that it came through.
     """
 
     model: str
@@ -87,6 +109,7 @@ class ChatRequest:
     tools: tuple[Tool, ...] = ()
     choice: Choice
     parallel_tool_calls: bool = True
+    max_calls: int | None = None
     answer: Answer
     wishes: Wishes
     num_choices: int = 1
@@ -97,6 +120,8 @@ class ChatRequest:
     reasoning_effort: str | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    truncate: bool = False
+    origin: Origin = Origin()
 
 
 def check_chat(body: bytes) -> ChatRequest:
@@ -150,7 +175,7 @@ def parse_chat(body: bytes) -> ChatRequest:
         num_choices=wire.n or 1,
         stream=stream,
         include_usage=_include_usage(wire, stream),
-        template_kwargs=_template_kwargs(wire.chat_template_kwargs),
+        template_kwargs=template_kwargs(wire.chat_template_kwargs),
         model_fields=_model_fields(wire),
         reasoning_effort=wire.reasoning_effort,
         add_generation_prompt=add,
@@ -224,7 +249,8 @@ def _final_turn(wire: ChatBody, messages: tuple[Message, ...]) -> tuple[bool, bo
     return False, True
 
 
-def _template_kwargs(raw: msgspec.Raw) -> Mapping[str, object]:
+def template_kwargs(raw: msgspec.Raw) -> Mapping[str, object]:
+    """The extra variables of the chat template. Raises CallerError for those that are taken."""
     path = "chat_template_kwargs"
     if not given(raw):
         return {}

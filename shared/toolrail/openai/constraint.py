@@ -16,7 +16,7 @@ import msgspec
 from toolrail.errors import CallerError
 from toolrail.messages import Guidance
 from toolrail.openai.answers import JsonAnswer
-from toolrail.openai.chat import ChatRequest
+from toolrail.openai.chat import ChatRequest, Origin
 from toolrail.openai.checks import answer_schema, left_to_check
 from toolrail.openai.compilable import (
     Arguments,
@@ -121,7 +121,7 @@ def _unconstrained(policy: ToolPolicy, setting: Setting, reason: str) -> Constra
 
 def _tagged(request: ChatRequest, setting: Setting, tagged: Tagged) -> Settling:
     policy = tagged.policy
-    answer = yield from _held_answer(tagged.answer)
+    answer = yield from _held_answer(tagged.answer, request.origin)
     if tagged.bare:
         return (yield from _untagged(request, setting, tagged, answer, ""))
     whole_turns = setting.deployment.turn_grammar
@@ -211,10 +211,12 @@ class _Answer:
     report: HeldSchema
 
 
-def _held_answer(wanted: JsonAnswer | None) -> Generator[str, Verdict, _Answer | None]:
+def _held_answer(
+    wanted: JsonAnswer | None, origin: Origin
+) -> Generator[str, Verdict, _Answer | None]:
     if wanted is None:
         return None
-    owner, param = f"response_format '{wanted.name}'", "response_format"
+    owner, param = f"{origin.answer} '{wanted.name}'", origin.answer
     found = normalise_value(wanted.schema)
     if wanted.strict:
         refuse_lost(found.report, owner, param)

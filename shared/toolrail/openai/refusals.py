@@ -99,7 +99,7 @@ def too_deep(param: str) -> CallerError:
 
 
 def wrong_shape(problem: str, path: str = "") -> CallerError:
-    """A 400 for JSON of the wrong shape; `problem` is msgspec's message on what stands at `path`."""
+    """A 400 for JSON of the wrong shape at `path`; `problem` is msgspec's message on it."""
     place = _PLACE.search(problem)
     param = place["param"].replace("[...]", "") if place else ""
     if path:

@@ -69,9 +69,9 @@ def wishes(body: ChatBody) -> Wishes:
             ("nvext.repetition_penalty", nvext and nvext.repetition_penalty),
         ),
         seed=None if body.seed is None else body.seed % MAX_SEED,
-        logit_bias=_logit_bias(body.logit_bias),
+        logit_bias=logit_bias(body.logit_bias),
         top_logprobs=_top_logprobs(body),
-        stop=_stop(body.stop),
+        stop=stop_strings(body.stop),
         include_stop=bool(body.include_stop_str_in_output),
         stop_token_ids=tuple(body.stop_token_ids or ()),
         bad_words=tuple(body.bad_words or ()),
@@ -139,7 +139,8 @@ def _check_ids(wishes: Wishes, card: ModelCard) -> None:
                 )
 
 
-def _logit_bias(bias: Mapping[str, float] | None) -> Mapping[int, float] | None:
+def logit_bias(bias: Mapping[str, float] | None) -> Mapping[int, float] | None:
+    """The biases by token id, None when there are none. Raises CallerError for other keys."""
     if not bias:
         return None
     ids: dict[int, float] = {}
@@ -161,7 +162,8 @@ def _top_logprobs(body: ChatBody) -> int | None:
     return None
 
 
-def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
+def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The stop strings, each once."""
     if stop is None:
         return ()
     return (stop,) if isinstance(stop, str) else tuple(dict.fromkeys(stop))

@@ -168,6 +168,8 @@ _SCHEMA_PLACES: Final[Mapping[ToolKind, str]] = {
 
 def schema_params(request: ChatRequest) -> dict[str, str]:
     """Path of each tool's schema in the request, by name."""
+    if request.origin.schemas is not None:
+        return dict(request.origin.schemas)
     return {
         tool.name: f"tools[{index}].{_SCHEMA_PLACES[tool.kind]}"
         for index, tool in enumerate(request.tools)
