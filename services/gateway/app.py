@@ -24,6 +24,7 @@ from services.gateway.exchange import (
 )
 from services.gateway.failures import error_body, failure, failure_of, http_status
 from services.gateway.gateway import Gateway
+from services.gateway.responses.surface import create_response
 from toolrail.errors import CallerError, ToolrailError
 from toolrail.messages import Failed
 from toolrail.telemetry import semconv
@@ -62,6 +63,7 @@ ROUTES: Final[Mapping[str, Route]] = {
     route.label: route
     for route in (
         _route("/v1/chat/completions", POST=chat_completions),
+        _route("/v1/responses", POST=create_response),
         _route("/v1/models", GET=discovery.list_models),
         _route("/health", public=True, GET=discovery.health),
         _route("/live", public=True, GET=discovery.live),

@@ -1,0 +1,1 @@
+"""`/v1/responses`: the response side of the Responses API."""
