@@ -11,7 +11,9 @@ import anyio
 from services.gateway.door import Door
 from services.gateway.exchange import BodyBudget
 from services.gateway.metrics import Meters
+from services.gateway.peers import Peers
 from services.gateway.streams import Streams
+from services.gateway.take_over import TakeOver
 from toolrail.bus.port import Bus
 from toolrail.directory import Directory
 from toolrail.errors import QueueFullError
@@ -49,28 +51,41 @@ class Gateway:
     telemetry: Telemetry
     meters: Meters
     streams: Streams
+    peers: Peers
+    take_over: TakeOver
     admission: Admission
     bodies: BodyBudget
     door: Door
     stopping: anyio.Event
+
+    async def watch(self) -> None:
+        """Keep streams going whose postprocessor dies. Runs until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.take_over.serve)
+            tasks.start_soon(self.peers.watch, self.streams.lose)
 
     @classmethod
     def of(cls, runtime: Runtime[GatewaySettings]) -> Gateway:
         """The gateway of a runtime; its streams do not listen yet. Raises ConfigError."""
         settings = runtime.settings
         meters = Meters(runtime.metrics)
+        streams = Streams(
+            runtime.bus,
+            runtime.instance,
+            capacity=settings.stream_buffer_events,
+            on_bad_frame=meters.bad_frames.inc,
+        )
+        take_over = TakeOver(runtime.bus, streams, settings, meters)
+        streams.on_lost = take_over.begin
         return cls(
             settings=settings,
             bus=runtime.bus,
             directory=runtime.directory,
             telemetry=runtime.telemetry,
             meters=meters,
-            streams=Streams(
-                runtime.bus,
-                runtime.instance,
-                capacity=settings.stream_buffer_events,
-                on_bad_frame=meters.bad_frames.inc,
-            ),
+            streams=streams,
+            peers=Peers(runtime.bus, runtime.directory, settings, streams.owners),
+            take_over=take_over,
             admission=Admission(settings.max_streams),
             bodies=BodyBudget(settings.held_body_bytes),
             door=Door(settings, meters),

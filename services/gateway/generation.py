@@ -13,7 +13,7 @@ import anyio
 
 from services.gateway.failures import failure
 from services.gateway.gateway import Gateway
-from services.gateway.hand_over import hand_over
+from services.gateway.hand_over import HandOver
 from toolrail.messages import Accepted, Api, EventDelta, Failed, FailureCode, Prepare, Reply
 
 
@@ -72,17 +72,20 @@ class Generation:
         reply: Reply = self.failure("cancelled", "the client left")
         # Shielded for the reason above. Bounded by the timeout.
         with anyio.CancelScope(shield=True):
-            reply = await hand_over(
+            hand_over = HandOver(
                 self._gateway.bus,
                 self._gateway.directory,
-                prepare,
-                timeout_s=self._settings.hand_over_timeout_s,
+                self._gateway.peers,
+                self._settings.hand_over_timeout_s,
+                self._stream.next_term,
             )
+            reply = await hand_over(prepare)
         if isinstance(reply, Accepted):
             self._num_choices = reply.num_choices
             self.tokens = reply.prompt_tokens
             if reply.control_subject:
                 self._stream.control_subjects.add(reply.control_subject)
+            self._stream.accepted(reply.instance, reply.handed)
         return reply
 
     async def first(self) -> list[EventDelta] | Failed:

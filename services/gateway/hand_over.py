@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import msgspec
 
 from services.gateway.failures import failure
+from services.gateway.peers import Peers
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus
 from toolrail.directory import Directory
@@ -23,60 +26,76 @@ _ENVELOPE_BYTES: Final = 4096
 """What a message may need beside the body."""
 
 
-async def hand_over(bus: Bus, directory: Directory, prepare: Prepare, *, timeout_s: float) -> Reply:
-    """The answer of a preprocessor to `prepare`, or the failure to get one. Never raises a fault.
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """How to reach preprocessors.
 
-    It is asked once more, elsewhere, if a preprocessor died while it was asked: preparing is
-    idempotent by request id. A slow one is not asked twice, since it may just be overloaded.
+    `next_term`: makes sure that whom a dead one handed the stream to is not listened to.
     """
-    try:
-        if len(prepare.body) + _ENVELOPE_BYTES > bus.max_payload_bytes:
-            return await _through_blob(bus, directory, prepare, timeout_s)
-        return await _ask(bus, directory, prepare, timeout_s)
-    except FaultError as error:
-        # What the bus says is for the log: a client has no use for the names of subjects.
-        reason = {"request_id": prepare.request_id, "reason": str(error)}
-        log.warning("a request could not be handed over", extra=reason)
-        if isinstance(error, DecodeError):
-            return failure("internal", "internal error", request_id=prepare.request_id)
-        text = "no service could take the request, try again shortly"
-        return failure("unavailable", text, request_id=prepare.request_id, retryable=True)
 
+    bus: Bus
+    directory: Directory
+    peers: Peers
+    timeout_s: float
+    next_term: Callable[[], int]
 
-async def _through_blob(
-    bus: Bus, directory: Directory, prepare: Prepare, timeout_s: float
-) -> Reply:
-    name = f"body.{prepare.request_id}"
-    with anyio.move_on_after(timeout_s) as scope:
-        await bus.blobs.put(name, prepare.body, ttl_s=2 * timeout_s)
-    if scope.cancelled_caught:
-        raise DeadlineError("storing the body took too long")
-    try:
-        return await _ask(
-            bus, directory, msgspec.structs.replace(prepare, body=b"", body_blob=name), timeout_s
-        )
-    finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(timeout_s), suppress(FaultError):
-            await bus.blobs.delete(name)
+    async def __call__(self, prepare: Prepare) -> Reply:
+        """The answer of a preprocessor, or the failure to get one. Never raises a fault.
 
+        It is asked once more, elsewhere, if a preprocessor died while it was asked. A slow one is
+        not asked twice, since it may just be overloaded.
+        """
+        try:
+            if len(prepare.body) + _ENVELOPE_BYTES > self.bus.max_payload_bytes:
+                return await self._through_blob(prepare)
+            return await self._ask(prepare)
+        except FaultError as error:
+            # What the bus says is for the log: a client has no use for the names of subjects.
+            reason = {"request_id": prepare.request_id, "reason": str(error)}
+            log.warning("a request could not be handed over", extra=reason)
+            if isinstance(error, DecodeError):
+                return failure("internal", "internal error", request_id=prepare.request_id)
+            text = "no service could take the request, try again shortly"
+            return failure("unavailable", text, request_id=prepare.request_id, retryable=True)
 
-async def _ask(bus: Bus, directory: Directory, prepare: Prepare, timeout_s: float) -> Reply:
-    payload = encode(prepare)
-    there = _preprocessors(directory)
-    try:
-        return decode_reply(await _request(bus, payload, prepare.deadline_ms, timeout_s))
-    except DeadlineError:
-        if there <= _preprocessors(directory):
-            raise
-    log.warning("a preprocessor died, asking another", extra={"request_id": prepare.request_id})
-    return decode_reply(await _request(bus, payload, prepare.deadline_ms, timeout_s))
+    async def _through_blob(self, prepare: Prepare) -> Reply:
+        name, blobs = f"body.{prepare.request_id}", self.bus.blobs
+        with anyio.move_on_after(self.timeout_s) as scope:
+            await blobs.put(name, prepare.body, ttl_s=2 * self.timeout_s)
+        if scope.cancelled_caught:
+            raise DeadlineError("storing the body took too long")
+        try:
+            return await self._ask(msgspec.structs.replace(prepare, body=b"", body_blob=name))
+        finally:
+            with (
+                anyio.CancelScope(shield=True),
+                anyio.move_on_after(self.timeout_s),
+                suppress(FaultError),
+            ):
+                await blobs.delete(name)
 
+    async def _ask(self, prepare: Prepare) -> Reply:
+        there = _preprocessors(self.directory)
+        answer: bytes | None = None
+        with self.peers.asking():
+            try:
+                answer = await self._request(prepare)
+            except DeadlineError:
+                if there <= _preprocessors(self.directory):
+                    raise
+        if answer is not None:
+            return decode_reply(answer)
+        facts = {"request_id": prepare.request_id}
+        log.warning("a preprocessor died, asking another", extra=facts)
+        again = msgspec.structs.replace(prepare, term=self.next_term())
+        return decode_reply(await self._request(again))
 
-async def _request(bus: Bus, payload: bytes, deadline_ms: int, timeout_s: float) -> bytes:
-    left_s = deadline_ms / 1000 - time.time()
-    if left_s <= 0:
-        raise DeadlineError("the deadline of the request has passed")
-    return await bus.request(subjects.PREPARE, payload, timeout_s=min(timeout_s, left_s))
+    async def _request(self, prepare: Prepare) -> bytes:
+        left_s = prepare.deadline_ms / 1000 - time.time()
+        if left_s <= 0:
+            raise DeadlineError("the deadline of the request has passed")
+        timeout_s = min(self.timeout_s, left_s)
+        return await self.bus.request(subjects.PREPARE, encode(prepare), timeout_s=timeout_s)
 
 
 def _preprocessors(directory: Directory) -> frozenset[tuple[str, int]]:

@@ -11,9 +11,7 @@ import anyio
 from services.gateway.app import App
 from services.gateway.failures import failure
 from services.gateway.gateway import Gateway
-from services.gateway.peers import DeadPeers
 from services.gateway.server import Server, listen
-from toolrail.bus import subjects
 from toolrail.service import Runtime
 from toolrail.settings import GatewaySettings
 
@@ -33,7 +31,7 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
         async with anyio.create_task_group() as tasks:
             served = anyio.Event()
             tasks.start_soon(_serve, server, listener, served)
-            tasks.start_soon(_fail_what_the_dead_owe, gateway)
+            tasks.start_soon(gateway.watch)
             tasks.start_soon(gateway.door.follow_keys, settings.api_keys_reload_s)
             await runtime.announce()
             host, port = listener.getsockname()[:2]
@@ -55,15 +53,3 @@ async def _serve(server: Server, listener: socket.socket, served: anyio.Event) -
         served.set()
     finally:
         server.cut()
-
-
-async def _fail_what_the_dead_owe(gateway: Gateway) -> None:
-    """End the streams of postprocessors that died. Runs until cancelled."""
-    settings = gateway.settings
-    dead = DeadPeers(settings.registration_ttl_s)
-    while True:
-        await anyio.sleep(settings.heartbeat_s)
-        live = {
-            subjects.control(peer.instance) for peer in gateway.directory.instances("postprocessor")
-        }
-        gateway.streams.lose(dead.update(gateway.streams.owners(), live, anyio.current_time()))

@@ -102,6 +102,12 @@ class Meters:
             ["key"],
             registry=registry,
         )
+        self.take_overs = Counter(
+            "toolrail_take_overs",
+            "Streams handed to another postprocessor, by whether one took them.",
+            ["outcome"],
+            registry=registry,
+        )
         self.bad_frames = Counter(
             "toolrail_undecodable_frames", "Frames that could not be decoded.", registry=registry
         )

@@ -15,10 +15,18 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from services.gateway.failures import failure
+from services.gateway.heard import Heard
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus, Subscription
 from toolrail.errors import DecodeError
-from toolrail.messages import Cancel, EventDelta, Failed, decode_event_frame, encode
+from toolrail.messages import (
+    OWNER_STOPPING,
+    Cancel,
+    EventDelta,
+    Failed,
+    decode_event_frame,
+    encode,
+)
 
 log: Final = logging.getLogger(__name__)
 
@@ -28,39 +36,64 @@ _CANCEL_AGAIN_S: Final = 1.0
 
 
 class Stream:
-    """One request's deltas: pushed by the bus's callback, taken by one reader."""
+    """One request's deltas: pushed by the bus's callback, taken by one reader.
+
+    Attributes:
+        term: number of the owner that is heard; see `messages.Stream`.
+        owner: instance of the postprocessor that owns it; empty while that is not known.
+        handed: the hand-over, encoded, to repeat it elsewhere; None: that cannot be.
+        ended: the postprocessor said the last word: nothing is left to cancel.
+        closed: nobody reads it any more.
+    """
 
     __slots__ = (
         "_buffer",
         "_capacity",
         "_deaf",
+        "_heard",
         "_loop",
         "_next_seq",
+        "_on_lost",
         "_on_overflow",
         "_size",
         "_timer",
         "_until",
         "_waiter",
         "choices_ended",
+        "closed",
         "control_subjects",
         "ended",
+        "handed",
         "overflowed",
-        "postprocessor",
+        "owner",
         "request_id",
+        "term",
     )
 
-    def __init__(self, request_id: str, capacity: int, on_overflow: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        capacity: int,
+        on_overflow: Callable[[], None],
+        on_lost: Callable[[Stream, Failed], None],
+    ) -> None:
+        """`on_lost` is called where the rest must come from another owner, or the stream fail."""
         self.request_id = request_id
-        self.postprocessor = ""
+        self.term = 0
+        self.owner = ""
+        self.handed: bytes | None = None
         self.control_subjects: set[str] = set()
-        self.ended = False  # the postprocessor said the last word: nothing is left to cancel
+        self.ended = False
+        self.closed = False
         self.overflowed = False
         self.choices_ended = 0
         self._deaf = False
+        self._heard: list[Heard] = []
         self._buffer: list[EventDelta] = []
         self._size = 0
         self._capacity = capacity
         self._on_overflow = on_overflow
+        self._on_lost = on_lost
         self._next_seq = 0
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
@@ -68,28 +101,74 @@ class Stream:
         self._until = 0.0
 
     def push(self, delta: EventDelta, postprocessor: str) -> None:
-        """Take a delta from the bus. O(1); never blocks and never raises."""
-        if self._deaf or self.ended:
+        """Take a delta from the bus. O(events); never blocks and never raises."""
+        if self._deaf or self.ended or delta.term != self.term:
             return
-        if not self.postprocessor:
-            self.postprocessor = postprocessor
-            self.control_subjects.add(subjects.control(postprocessor))
-        elif postprocessor != self.postprocessor:
+        if not self.owner:
+            self.taken_by(postprocessor)
+        elif postprocessor != self.owner:
             # A hand-over was repeated and a second postprocessor owns the request as well: the one
             # that was heard first has the job, this one waits for nothing.
             return
         if delta.seq != self._next_seq:
             if delta.seq > self._next_seq:
-                self.fail(failure("lost", "part of the answer was lost", retryable=True))
+                self._lost("part of the answer was lost")
             return
         self._next_seq += 1
+        if delta.failed is not None and delta.failed.error_code == OWNER_STOPPING:
+            self._on_lost(self, delta.failed)
+            return
+        self._take(delta)
+
+    def _take(self, delta: EventDelta) -> None:
+        while len(self._heard) <= delta.choice:
+            self._heard.append(Heard())
+        heard = self._heard[delta.choice]
+        said, delta = delta, heard.take(delta)
         if delta.end is not None:
             self.choices_ended += 1
             if delta.failed is None and delta.end.finish not in ("stop", "length"):
                 self.fail(failure("engine", "the engine did not finish the answer"))
                 return
+            if heard.behind:
+                self.fail(failure("lost", "part of the answer was lost", retryable=True))
+                return
         self.ended = delta.usage is not None or delta.failed is not None
-        self._append(delta, len(delta.events) + 1)
+        if delta is said or delta.events or delta.logprobs or delta.end or self.ended:
+            self._append(delta, len(delta.events) + 1)
+
+    def taken_by(self, postprocessor: str) -> None:
+        """`postprocessor` owns it, as far as this term goes; the first to be known as such does."""
+        if not self.owner:
+            self.owner = postprocessor
+        self.control_subjects.add(subjects.control(postprocessor))
+
+    def accepted(self, postprocessor: str, handed: bytes | None) -> None:
+        """Its hand-over was answered; `handed` as in Accepted."""
+        self.handed = handed
+        if handed is not None:  # else whose instance this is, is not certain
+            self.taken_by(postprocessor)
+
+    def next_term(self) -> int:
+        """Listen to the next owner only, whoever that will be; its term."""
+        self.term += 1
+        self.owner = ""
+        self._next_seq = 0
+        for heard in self._heard:
+            heard.start_again()
+        return self.term
+
+    def started(self) -> tuple[int, ...]:
+        """The choices of which something was heard."""
+        return tuple(choice for choice, heard in enumerate(self._heard) if heard.anything)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to come."""
+        return self._deaf or self.ended or self.closed
+
+    def _lost(self, message: str) -> None:
+        self._on_lost(self, failure("lost", message, retryable=True))
 
     def fail(self, failed: Failed) -> None:
         """End it here with a failure. The postprocessor does not know: closing will cancel."""
@@ -155,7 +234,11 @@ class Stream:
 
 
 class Streams:
-    """All open streams of this process, by request id."""
+    """All open streams of this process, by request id.
+
+    Attributes:
+        on_lost: what becomes of a stream that lost its owner or a part; by default it fails.
+    """
 
     def __init__(
         self, bus: Bus, instance: str, *, capacity: int, on_bad_frame: Callable[[], None]
@@ -165,6 +248,7 @@ class Streams:
         self._capacity = capacity
         self._on_bad_frame = on_bad_frame
         self._open: dict[str, Stream] = {}
+        self.on_lost: Callable[[Stream, Failed], None] = Stream.fail
         self._cancelled: OrderedDict[str, float] = OrderedDict()
         self._subscription: Subscription | None = None
 
@@ -183,22 +267,32 @@ class Streams:
 
     def open(self, request_id: str, on_overflow: Callable[[], None]) -> Stream:
         """A stream that takes deltas from now on; open it before its request is handed over."""
-        stream = Stream(request_id, self._capacity, on_overflow)
+        stream = Stream(
+            request_id,
+            self._capacity,
+            on_overflow,
+            self.on_lost,
+        )
         self._open[request_id] = stream
         return stream
 
     def close(self, stream: Stream, reason: str) -> None:
         """Forget it; if its postprocessor may still be at work, cancel it there."""
         self._open.pop(stream.request_id, None)
+        stream.closed = True
         stream.abandon()
         if stream.ended:
             return
         for subject in stream.control_subjects:
             self._cancel(stream.request_id, subject, reason)
 
+    def cancel(self, stream: Stream, postprocessor: str, reason: str) -> None:
+        """Cancel it at `postprocessor`."""
+        self._cancel(stream.request_id, subjects.control(postprocessor), reason)
+
     def owners(self) -> set[str]:
-        """Control subjects of all postprocessors that open streams know of."""
-        return {subject for stream in self._open.values() for subject in stream.control_subjects}
+        """Instances of all postprocessors that own open streams."""
+        return {stream.owner for stream in self._open.values() if stream.owner}
 
     def fail_all(self, failed: Failed) -> None:
         """End all of them with a failure."""
@@ -206,10 +300,11 @@ class Streams:
             stream.fail(failed)
 
     def lose(self, dead: Collection[str]) -> None:
-        """Fail the streams of which every known owner is among the `dead` (control subjects)."""
-        for stream in self._open.values():
-            if stream.control_subjects and stream.control_subjects.issubset(dead):
-                stream.fail(failure("lost", "a service died with the answer", retryable=True))
+        """The streams that instances among the `dead` own go on elsewhere, or fail."""
+        for stream in list(self._open.values()):
+            if stream.owner in dead and not stream.over:
+                text = "a service died with the answer"
+                self.on_lost(stream, failure("lost", text, retryable=True))
 
     def _on_frame(self, payload: bytes) -> None:
         try:

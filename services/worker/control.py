@@ -95,10 +95,14 @@ class Control:
             log.warning("undecodable order", extra={"reason": str(error)})
             return encode(Held())
         if isinstance(order, Done):
-            for request_id in order.request_ids:
-                self.kept.drop(request_id)
+            self._done(order)
             return encode(Held())
         return encode(self.resend(order))
+
+    def _done(self, order: Done) -> None:
+        for request_id in order.request_ids:
+            if all(sent.address == order.reply_subject for sent in self.kept.of(request_id)):
+                self.kept.drop(request_id)
 
     def resend(self, order: Resend) -> Held:
         """Send what is wanted, as far as it is here; which of it is."""

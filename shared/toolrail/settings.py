@@ -102,6 +102,8 @@ class GatewaySettings(CommonSettings):
         request_timeout_s: absolute deadline of a request, from its last byte to its last event.
         first_event_timeout_s: how long to wait for the first event after `Accepted`.
         max_streams: concurrent requests of this process; more get 429.
+        take_over_timeout_s: how long another postprocessor is looked for when a stream's is gone.
+        max_take_overs: times that one stream may be handed on; then it fails.
         stream_buffer_events: events buffered for a slow client before its stream is cancelled.
         sse_keep_alive_s: comment line after this much silence.
         reasoning_field: `reasoning_content` or `reasoning`.
@@ -131,6 +133,8 @@ class GatewaySettings(CommonSettings):
     request_timeout_s: float = 600.0
     first_event_timeout_s: float = 300.0
     max_streams: int = 1024
+    take_over_timeout_s: float = 20.0
+    max_take_overs: int = 5
     stream_buffer_events: int = 10_000
     sse_keep_alive_s: float = 15.0
     reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"

@@ -135,11 +135,14 @@ class Peers:
         failed: Failed | None = None,
         seq: int | None = None,
         postprocessor: str = POSTPROCESSOR,
+        term: int | None = None,
     ) -> None:
         """Publish one delta in a frame of its own; numbered on unless `seq` says otherwise."""
         number = self._seqs.get(request_id, 0) if seq is None else seq
         self._seqs[request_id] = number + 1
-        delta = EventDelta(request_id, number, choice, events, logprobs, end, usage, failed)
+        if term is None:
+            term = self.prepared[-1].term
+        delta = EventDelta(request_id, number, choice, events, logprobs, end, usage, failed, term)
         frame = EventFrame(1, postprocessor, (delta,))
         subject = self.prepared[-1].reply_subject
         await self.bus.publish(subject, encode(frame))

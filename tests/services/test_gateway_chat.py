@@ -321,7 +321,7 @@ async def test_a_preprocessor_that_dies_is_replaced_once() -> None:
         s.peers.respond = die
         answer = s.visit()
         rid = await s.peers.request(2)
-        assert [prepare.request_id for prepare in s.peers.prepared] == [rid, rid]
+        assert [(p.request_id, p.term) for p in s.peers.prepared] == [(rid, 0), (rid, 1)]
         await s.peers.finish(rid, *text("a"))
         assert (await answer.end()).status == 200
 
@@ -354,10 +354,10 @@ async def test_a_dead_postprocessor_fails_its_streams() -> None:
         rid = await s.peers.request()
         await s.peers.say(rid, *text("a"))
         await answer.written(1)
-        s.gateway.streams.lose({subjects.control("another")})
+        s.gateway.streams.lose({"another"})
         await anyio.wait_all_tasks_blocked()
         assert not answer.complete
-        s.gateway.streams.lose({subjects.control(POSTPROCESSOR)})
+        s.gateway.streams.lose({POSTPROCESSOR})
         await answer.end()
         assert answer.events[-1]["error"]["code"] == "lost"
 

@@ -89,7 +89,10 @@ async def test_a_stream_that_has_ended_is_there_until_it_is_acknowledged() -> No
         assert (await ask(bench, OTHER, Want("r", 0, -1, 1))).wants == (0,)
         await other.ended()
         assert facts(other.deltas()) == facts(bench.inbox.deltas())
-        await bench.bus.publish(CONTROL, encode(Done(request_ids=("r",))))
+        stale, done = (encode(Done(reply_subject=to, request_ids=("r",))) for to in (REPLY, OTHER))
+        await bench.bus.request(CONTROL, stale, timeout_s=10)
+        assert (await ask(bench, OTHER, Want("r", 0, -1, 1))).wants == (0,)
+        await bench.bus.publish(CONTROL, done)
         with anyio.fail_after(10):
             while (await ask(bench, OTHER, Want("r", 0, -1, 1))).wants:
                 pass
