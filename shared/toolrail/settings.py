@@ -54,6 +54,7 @@ class CommonSettings:
         max_queue_jobs: bound of the work queue.
         max_queue_bytes: bound of the work queue.
         job_max_age_s: how long a job may wait in the queue.
+        max_document_bytes: bound of stored responses; the oldest go when it is reached.
         ack_wait_s: silence of a worker after which its unacknowledged job goes to another.
         max_dead_letters: records kept of jobs that nobody could run; the oldest go first.
         dead_letter_max_age_s: how long such a record is kept.
@@ -79,6 +80,7 @@ class CommonSettings:
     max_queue_jobs: int = 10_000
     max_queue_bytes: int = 1 << 30
     job_max_age_s: float = 600.0
+    max_document_bytes: int = 512 << 20
     ack_wait_s: float = 5.0
     max_dead_letters: int = 10_000
     dead_letter_max_age_s: float = 604_800.0
@@ -107,6 +109,11 @@ class GatewaySettings(CommonSettings):
         stream_buffer_events: events buffered for a slow client before its stream is cancelled.
         sse_keep_alive_s: comment line after this much silence.
         reasoning_field: `reasoning_content` or `reasoning`.
+        named_choice_finish_reason: finish reason of a chat completion whose call was forced by
+            name; OpenAI's own API says `stop`, most clients look for `tool_calls`.
+        tool_call_dispatch: streams also have an event with the whole call when a call is complete;
+            else only where a request asks for it (header `x-toolrail-dispatch`).
+        reasoning_dispatch: likewise for runs of reasoning.
         max_header_bytes: larger request heads get 431.
         header_timeout_s: how long a request head may take to arrive.
         idle_connection_s: how long a connection is kept between two requests.
@@ -138,6 +145,9 @@ class GatewaySettings(CommonSettings):
     stream_buffer_events: int = 10_000
     sse_keep_alive_s: float = 15.0
     reasoning_field: Literal["reasoning_content", "reasoning"] = "reasoning_content"
+    named_choice_finish_reason: Literal["tool_calls", "stop"] = "tool_calls"
+    tool_call_dispatch: bool = False
+    reasoning_dispatch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

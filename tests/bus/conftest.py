@@ -29,6 +29,7 @@ class Limits:
     ack_wait_s: float = 30.0
     max_queue_jobs: int = 1000
     max_queue_bytes: int = 1 << 26
+    max_document_bytes: int = 1 << 26
 
 
 @dataclass
@@ -42,6 +43,7 @@ class MemoryServer:
             ack_wait_s=self.limits.ack_wait_s / 10,
             max_queue_jobs=self.limits.max_queue_jobs,
             max_queue_bytes=self.limits.max_queue_bytes,
+            max_document_bytes=self.limits.max_document_bytes,
         )
 
     async def connect(self, telemetry: Telemetry | None = None) -> Bus:
@@ -62,6 +64,7 @@ class RealServer:
             ack_wait_s=self.limits.ack_wait_s,
             max_queue_jobs=self.limits.max_queue_jobs,
             max_queue_bytes=self.limits.max_queue_bytes,
+            max_document_bytes=self.limits.max_document_bytes,
             connect_timeout_s=10,
         )
         self.buses.append(await NatsBus.connect(settings, telemetry=telemetry))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolrail.bus import hops
+from toolrail.bus.memory_documents import MemoryDocuments, Shelf
 from toolrail.bus.memory_store import Bucket, MemoryKeyValue, MemoryObjectStore
 from toolrail.bus.memory_work import Lines, MemoryWorkQueue
 from toolrail.bus.port import BusStats, FrameHandler, RequestHandler, Subscription
@@ -34,7 +35,7 @@ class _Message:
 class MemoryBroker:
     """The state that its connections share."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (every bound has a name)
         self,
         *,
         registration_ttl_s: float = 6.0,
@@ -42,12 +43,14 @@ class MemoryBroker:
         max_queue_jobs: int = 10_000,
         max_queue_bytes: int = 1 << 30,
         max_payload_bytes: int = 8 << 20,
+        max_document_bytes: int = 1 << 26,
     ) -> None:
         self.max_payload_bytes = max_payload_bytes
         self.lines = Lines(ack_wait_s, max_queue_jobs, max_queue_bytes)
         self.models = Bucket(registration_ttl_s)
         self.instances = Bucket(registration_ttl_s)
         self.blobs: dict[str, bytes] = {}
+        self.shelf = Shelf(max_document_bytes)
         self._interests: list[_Interest] = []
         self._turn = 0
 
@@ -96,6 +99,7 @@ class MemoryBus:
         self._models = MemoryKeyValue(broker.models, self._check, self._on_close)
         self._instances = MemoryKeyValue(broker.instances, self._check, self._on_close)
         self._blobs = MemoryObjectStore(broker.blobs, self._check)
+        self._documents = MemoryDocuments(broker.shelf, self._check)
 
     @property
     def work(self) -> MemoryWorkQueue:
@@ -116,6 +120,11 @@ class MemoryBus:
     def blobs(self) -> MemoryObjectStore:
         """Tokenizers, templates, large prompts."""
         return self._blobs
+
+    @property
+    def documents(self) -> MemoryDocuments:
+        """Responses that can be asked for later."""
+        return self._documents
 
     @property
     def max_payload_bytes(self) -> int:

@@ -22,6 +22,7 @@ from toolrail.bus.connection import (
     translated,
     without_secrets,
 )
+from toolrail.bus.nats_documents import NatsDocuments
 from toolrail.bus.nats_store import NatsKeyValue, NatsObjectStore
 from toolrail.bus.nats_work import NatsWorkQueue
 from toolrail.bus.port import BusStats, FrameHandler, RequestHandler, Subscription
@@ -49,6 +50,7 @@ class NatsBus:
         self._models = NatsKeyValue(connection, subjects.MODELS_BUCKET, ttl_s)
         self._instances = NatsKeyValue(connection, subjects.INSTANCES_BUCKET, ttl_s)
         self._blobs = NatsObjectStore(connection)
+        self._documents = NatsDocuments(connection)
 
     @classmethod
     async def connect(
@@ -101,6 +103,11 @@ class NatsBus:
     def blobs(self) -> NatsObjectStore:
         """Tokenizers, templates, large prompts."""
         return self._blobs
+
+    @property
+    def documents(self) -> NatsDocuments:
+        """Responses that can be asked for later."""
+        return self._documents
 
     @property
     def max_payload_bytes(self) -> int:

@@ -149,6 +149,26 @@ class ObjectStore(Protocol):
         ...
 
 
+class Documents(Protocol):
+    """Values that are kept for a time of their own, whoever dies; the oldest go when it is full."""
+
+    async def put(self, key: str, value: bytes, *, ttl_s: float) -> None:
+        """Store `value`, or replace what was there; it expires `ttl_s` later. Of any size.
+
+        Raises:
+            FaultError: it may or may not be stored.
+        """
+        ...
+
+    async def get(self, key: str) -> bytes:
+        """The value. Raises KeyError when there is none."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove it if it is there."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BusStats:
     """Counters of one connection since it was opened."""
@@ -182,6 +202,11 @@ class Bus(Protocol):
     @property
     def blobs(self) -> ObjectStore:
         """Tokenizers, templates, large prompts."""
+        ...
+
+    @property
+    def documents(self) -> Documents:
+        """Responses that can be asked for later."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What must exist on the server: work, its consumers, dead letters, two buckets and the blobs.
+"""What must exist on the server: work, its consumers, dead letters, two buckets, blobs, documents.
 
 Every process makes sure of it when it connects; that is idempotent, and changed settings are
 applied to what is there.
@@ -72,6 +72,20 @@ async def ensure(connection: Connection) -> None:
             num_replicas=settings.replicas,
             storage=api.StorageType.FILE,
             allow_rollup_hdrs=True,
+            allow_msg_ttl=True,
+            allow_direct=True,
+        ),
+    )
+    await _ensure_stream(
+        connection,
+        api.StreamConfig(
+            name=subjects.DOCUMENTS_STREAM,
+            subjects=[f"{subjects.DOCUMENTS}.>"],
+            max_msgs_per_subject=1,
+            max_bytes=settings.max_document_bytes,
+            discard=api.DiscardPolicy.OLD,
+            num_replicas=settings.replicas,
+            storage=api.StorageType.FILE,
             allow_msg_ttl=True,
             allow_direct=True,
         ),

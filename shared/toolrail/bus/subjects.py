@@ -40,6 +40,11 @@ INSTANCES_BUCKET: Final = "toolrail_instances"
 BLOBS_BUCKET: Final = "toolrail_blobs"
 """Object store: tokenizers, templates (by content hash), prompts too large for a message."""
 
+DOCUMENTS_STREAM: Final = "TOOLRAIL_DOCUMENTS"
+"""Stored responses: one message a key, each with its own time to live."""
+
+DOCUMENTS: Final = f"{PREFIX}.doc"
+
 
 def model_token(model: str) -> str:
     """A subject-safe token for a served model name: equal names, equal tokens."""
