@@ -11,6 +11,7 @@ import anyio
 from services.gateway.app import App
 from services.gateway.failures import failure
 from services.gateway.gateway import Gateway
+from services.gateway.served import ServedCollector
 from services.gateway.server import Server, listen
 from toolrail.service import Runtime
 from toolrail.settings import GatewaySettings
@@ -26,6 +27,7 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
     settings = runtime.settings
     with listen(settings) as listener:
         gateway = Gateway.of(runtime)
+        runtime.metrics.register(ServedCollector(runtime.directory))
         await gateway.streams.start()
         server = Server(App(gateway), settings, grace_s=settings.drain_s)
         async with anyio.create_task_group() as tasks:
