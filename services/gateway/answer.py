@@ -31,15 +31,17 @@ class Tally:
     usage: Usage | None = None
 
 
-def finish_reason(end: ChoiceEnd, complete_calls: int) -> FinishReason:
+def finish_reason(
+    end: ChoiceEnd, complete_calls: int, of_calls: FinishReason = "tool_calls"
+) -> FinishReason:
     """The reason a client sees for an engine's `stop` or `length`.
 
-    `length` stays, whatever was called before the cut; then `tool_calls` if a complete call was
+    `length` stays, whatever was called before the cut; then `of_calls` if a complete call was
     delivered; else `stop`. An incomplete call never makes it `tool_calls`: clients would run it.
     """
     if end.finish == "length":
         return "length"
-    return "tool_calls" if complete_calls else "stop"
+    return of_calls if complete_calls else "stop"
 
 
 @dataclass(slots=True)

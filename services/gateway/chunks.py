@@ -11,10 +11,12 @@ failure is an error event, never a finish reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 from services.gateway.answer import Head, Tally, finish_reason
+from services.gateway.chat_style import ChatStyle
+from services.gateway.dispatch import ChoiceDispatch
 from services.gateway.failures import error_event
 from services.gateway.objects import logprobs, to_json, usage
 from services.gateway.sse import DONE, KEEP_ALIVE, json_string, one_line
@@ -47,10 +49,11 @@ _CUSTOM_DELTA: Final = b'{"tool_calls":[{"index":%d,"custom":{"input":%b}}]}'
 class _Choice:
     """What is known of one choice while it streams."""
 
-    __slots__ = ("complete_calls", "customs", "head", "held_logprobs", "started")
+    __slots__ = ("complete_calls", "customs", "dispatch", "head", "held_logprobs", "started")
 
-    def __init__(self, head: bytes) -> None:
+    def __init__(self, head: bytes, dispatch: ChoiceDispatch | None) -> None:
         self.head = head
+        self.dispatch = dispatch
         self.started = False
         self.complete_calls = 0
         self.customs: set[int] = set()
@@ -60,17 +63,10 @@ class _Choice:
 class ChunkWriter:
     """Writes one request's chunks. `done` is True after the last one, or after an error."""
 
-    def __init__(
-        self,
-        head: Head,
-        *,
-        include_usage: bool,
-        reasoning_field: str,
-        new_call_id: Callable[[], str],
-    ) -> None:
+    def __init__(self, head: Head, style: ChatStyle, *, include_usage: bool) -> None:
         self._include_usage = include_usage
-        self._new_call_id = new_call_id
-        self._open_reasoning = b"{" + json_string(reasoning_field) + b":"
+        self._style = style
+        self._open_reasoning = b"{" + json_string(style.reasoning_field) + b":"
         self._open = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % (
             json_string(head.id),
             head.created,
@@ -109,14 +105,19 @@ class ChunkWriter:
     def _write_delta(self, delta: EventDelta, parts: list[bytes]) -> None:
         while len(self._choices) <= delta.choice:
             head = self._open + b'"choices":[{"index":%d,"delta":' % len(self._choices)
-            self._choices.append(_Choice(head))
+            dispatch = self._style.dispatch
+            watch = ChoiceDispatch(dispatch, len(self._choices)) if dispatch else None
+            self._choices.append(_Choice(head, watch))
         choice = self._choices[delta.choice]
         if delta.logprobs is not None:
             # They leave with the next chunk of their choice: the text of these tokens may still be
             # held back by the parser, and a token's logprob must be said once.
             choice.held_logprobs.extend(delta.logprobs)
         for event in delta.events:
-            body = self._delta_body(choice, event)
+            call_id = self._style.new_call_id() if isinstance(event, CallStart) else ""
+            if choice.dispatch is not None:
+                self._write_due(choice.dispatch.take(event, call_id), parts)
+            body = self._delta_body(choice, event, call_id)
             if body is None:
                 continue
             if not choice.started:
@@ -125,7 +126,12 @@ class ChunkWriter:
         if delta.end is not None:
             self._write_end(choice, delta.end, parts)
 
-    def _delta_body(self, choice: _Choice, event: Event) -> bytes | None:
+    def _write_due(self, due: Iterable[tuple[bytes, bytes]], parts: list[bytes]) -> None:
+        """Events of early dispatch."""
+        for name, members in due:
+            parts += (b"event: ", name, b"\n", self._open, b'"choices":[],', members, self._close)
+
+    def _delta_body(self, choice: _Choice, event: Event, call_id: str) -> bytes | None:
         """The `delta` object an event amounts to, or None when a client need not see it."""
         match event:
             case TextDelta(text):
@@ -139,7 +145,7 @@ class ChunkWriter:
                 if custom:
                     choice.customs.add(index)
                 piece = _CUSTOM_START if custom else _FUNCTION_START
-                return piece % (index, self._new_call_id().encode(), json_string(name))
+                return piece % (index, call_id.encode(), json_string(name))
             case CallEnd(_, complete):
                 choice.complete_calls += complete
                 self.tally.complete_calls += complete
@@ -169,7 +175,9 @@ class ChunkWriter:
     def _write_end(self, choice: _Choice, end: ChoiceEnd, parts: list[bytes]) -> None:
         if not choice.started:
             self._start(choice, None, parts)
-        reason = finish_reason(end, choice.complete_calls)
+        if choice.dispatch is not None and end.finish == "stop":
+            self._write_due(choice.dispatch.reasoned(), parts)
+        reason = finish_reason(end, choice.complete_calls, self._style.reason_of_calls)
         self.tally.finish_reasons.append(reason)
         parts += (choice.head, b"{}", self._logprobs(choice))
         parts += (b',"finish_reason":"%b"}]' % reason.encode(), self._close)

@@ -6,12 +6,13 @@ cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from services.gateway.answer import Head, Tally, finish_reason
+from services.gateway.chat_style import ChatStyle
 from services.gateway.objects import (
     ChatCompletion,
     Choice,
@@ -38,13 +39,10 @@ class _Choice:
 class Fold:
     """Gathers the deltas of a request until the last one. Deltas that failed never come here."""
 
-    def __init__(
-        self, head: Head, *, num_choices: int, reasoning_field: str, new_call_id: Callable[[], str]
-    ) -> None:
+    def __init__(self, head: Head, style: ChatStyle, *, num_choices: int) -> None:
         self._head = head
         self._choices = [_Choice() for _ in range(num_choices)]
-        self._reasoning_field = reasoning_field
-        self._new_call_id = new_call_id
+        self._style = style
         self.tally = Tally()
 
     def feed(self, deltas: Sequence[EventDelta]) -> None:
@@ -76,7 +74,7 @@ class Fold:
     def _choice(self, index: int, choice: _Choice) -> Choice:
         assert choice.end is not None
         turn = assemble(choice.events)
-        reason = finish_reason(choice.end, len(turn.calls))
+        reason = finish_reason(choice.end, len(turn.calls), self._style.reason_of_calls)
         self.tally.finish_reasons.append(reason)
         self.tally.complete_calls += len(turn.calls)
         self.tally.incomplete_calls += len(turn.incomplete_calls)
@@ -93,7 +91,9 @@ class Fold:
             content = ""  # an empty answer is a string, as clients expect of one without calls
         message = Message(content=content)
         if turn.reasoning is not None:
-            message = msgspec.structs.replace(message, **{self._reasoning_field: turn.reasoning})
+            message = msgspec.structs.replace(
+                message, **{self._style.reasoning_field: turn.reasoning}
+            )
         if turn.calls:
             calls = tuple(map(self._call, turn.calls))
             message = msgspec.structs.replace(message, tool_calls=calls)
@@ -101,5 +101,5 @@ class Fold:
 
     def _call(self, call: Call) -> ToolCall | CustomToolCall:
         if call.custom:
-            return CustomToolCall(self._new_call_id(), Custom(call.name, call.arguments))
-        return ToolCall(self._new_call_id(), Function(call.name, call.arguments))
+            return CustomToolCall(self._style.new_call_id(), Custom(call.name, call.arguments))
+        return ToolCall(self._style.new_call_id(), Function(call.name, call.arguments))

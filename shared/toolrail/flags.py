@@ -48,6 +48,14 @@ _ALIASES: Final = {
     "structural_tag": ("--dyn-structural-tag", "DYN_STRUCTURAL_TAG"),
     "dyn_parser_version": ("--dyn-parser-version", "DYN_PARSER_VERSION"),
     "turn_grammar": ("--dyn-beam-turn-grammar", "DYN_BEAM_TURN_GRAMMAR"),
+    "tool_call_dispatch": (
+        "--enable-streaming-tool-dispatch",
+        "DYN_ENABLE_STREAMING_TOOL_DISPATCH",
+    ),
+    "reasoning_dispatch": (
+        "--enable-streaming-reasoning-dispatch",
+        "DYN_ENABLE_STREAMING_REASONING_DISPATCH",
+    ),
 }
 """The specification's spelling of a flag and of its variable, by field."""
 

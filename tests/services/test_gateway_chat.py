@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import pytest
@@ -18,7 +19,7 @@ from tests.services.gateway_double import (
     text,
 )
 from toolrail.bus import subjects
-from toolrail.events import ArgumentsDelta, CallEnd, CallStart
+from toolrail.events import ArgumentsDelta, CallEnd, CallStart, ReasoningDelta
 from toolrail.messages import ChoiceEnd, Failed, Prepare, Reply
 from toolrail.settings import GatewaySettings
 
@@ -625,3 +626,47 @@ def test_a_peer_is_dead_when_it_is_missing_for_a_while() -> None:
     assert dead.update({"a", "b"}, {"a", "b"}, now=6) == set()  # it is back
     assert dead.update({"a", "b"}, {"a"}, now=7) == set()
     assert dead.update({"a"}, {"a"}, now=20) == set()
+
+
+# What a deployment and a request may ask for beside the published stream.
+
+
+@pytest.mark.parametrize(
+    ("setting", "header", "names"),
+    [
+        (False, "", []),
+        (False, "tool_calls", ["tool_call_dispatch"]),
+        (False, "Reasoning, tool_calls", ["reasoning_dispatch", "tool_call_dispatch"]),
+        (True, "", ["tool_call_dispatch"]),
+    ],
+)
+async def test_early_dispatch_is_asked_for(setting: bool, header: str, names: list[str]) -> None:
+    async with stack(settings=replace(SETTINGS, tool_call_dispatch=setting)) as s:
+        answer = s.visit(headers={"x-toolrail-dispatch": header})
+        rid = await s.peers.request()
+        await s.peers.finish(
+            rid, ReasoningDelta("hm"), CallStart(0, "f"), ArgumentsDelta(0, "{}"), CallEnd(0)
+        )
+        await answer.end()
+        lines = answer.body.decode().splitlines()
+        assert [line[7:] for line in lines if line.startswith("event: ")] == names
+
+
+@pytest.mark.parametrize(
+    ("forced", "setting", "reason"),
+    [
+        ("named", "tool_calls", "tool_calls"),
+        ("named", "stop", "stop"),
+        ("required", "stop", "tool_calls"),
+    ],
+)
+async def test_a_forced_call_finishes_as_the_deployment_says(
+    forced: str, setting: Any, reason: str
+) -> None:
+    settings = replace(SETTINGS, named_choice_finish_reason=setting)
+    async with stack(settings=settings, stream=False, forced_call=forced) as s:
+        answer = s.visit()
+        rid = await s.peers.request()
+        await s.peers.finish(rid, CallStart(0, "f"), ArgumentsDelta(0, "{}"), CallEnd(0))
+        await answer.end()
+        assert answer.json["choices"][0]["finish_reason"] == reason

@@ -11,11 +11,13 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ParsedChatCom
 
 from services.gateway import ids
 from services.gateway.answer import Head
+from services.gateway.chat_style import ChatStyle
 from services.gateway.chunks import ChunkWriter
 from services.gateway.completion import Fold
+from services.gateway.dispatch import Dispatch
 from services.gateway.failures import failure
-from services.gateway.objects import to_json
 from services.gateway.sse import json_string
+from tests.published_answers import check, check_chunk
 from tests.services.gateway_double import STOP, USAGE, deltas_of, events_of
 from toolrail.events import (
     ArgumentsDelta,
@@ -44,6 +46,11 @@ def counted() -> Iterator[str]:
         yield f"call_{number}"
 
 
+def style(**settings: Any) -> ChatStyle:
+    names = counted()
+    return ChatStyle(new_call_id=lambda: next(names), **settings)
+
+
 def one(*events: Event, finish: str = "stop", **fields: Any) -> list[EventDelta]:
     """Each event in a delta of its own, the last one with the end and the usage."""
     deltas = [EventDelta("r", seq, 0, (event,), **fields) for seq, event in enumerate(events)]
@@ -52,28 +59,22 @@ def one(*events: Event, finish: str = "stop", **fields: Any) -> list[EventDelta]
 
 
 def stream(deltas: Sequence[EventDelta], *, usage: bool = False, **settings: Any) -> list[Any]:
-    names = counted()
-    writer = ChunkWriter(
-        HEAD,
-        include_usage=usage,
-        reasoning_field=settings.get("reasoning_field", "reasoning_content"),
-        new_call_id=lambda: next(names),
-    )
+    writer = ChunkWriter(HEAD, style(**settings), include_usage=usage)
     body = b"".join(writer.write([delta]) for delta in deltas)
     assert writer.done
-    return events_of(body)
+    events = events_of(body)
+    for event in events:
+        if event != "[DONE]":
+            check_chunk(event)
+    return events
 
 
 def whole(deltas: Sequence[EventDelta], *, num_choices: int = 1, **settings: Any) -> Any:
-    names = counted()
-    fold = Fold(
-        HEAD,
-        num_choices=num_choices,
-        reasoning_field=settings.get("reasoning_field", "reasoning_content"),
-        new_call_id=lambda: next(names),
-    )
+    fold = Fold(HEAD, style(**settings), num_choices=num_choices)
     fold.feed(deltas)
-    return json.loads(to_json(fold.completion()))
+    completion = json.loads(fold.body())
+    check("CreateChatCompletionResponse", completion)
+    return completion
 
 
 def helper(events: Sequence[Any]) -> ParsedChatCompletion[None]:
@@ -414,11 +415,8 @@ def test_a_stream_amounts_to_the_object(name: str) -> None:
 
 def test_one_wake_up_is_one_write_of_the_same_chunks() -> None:
     deltas = one(*TURNS["text around calls"])
-    names = counted()
-    writer = ChunkWriter(
-        HEAD, include_usage=False, reasoning_field="r", new_call_id=lambda: next(names)
-    )
-    assert events_of(writer.write(deltas)) == stream(deltas, reasoning_field="r")
+    writer = ChunkWriter(HEAD, style(), include_usage=False)
+    assert events_of(writer.write(deltas)) == stream(deltas)
 
 
 def test_a_string_is_one_line_for_every_client() -> None:
@@ -435,7 +433,7 @@ def test_call_ids_are_ours_and_never_repeat() -> None:
 
 def test_writing_costs_no_more_per_event_late_in_a_long_stream() -> None:
     """The text that was sent is never looked at again: a late chunk is as long as an early one."""
-    writer = ChunkWriter(HEAD, include_usage=False, reasoning_field="r", new_call_id=lambda: "c")
+    writer = ChunkWriter(HEAD, style(), include_usage=False)
     sizes = [
         len(writer.write([EventDelta("r", seq, 0, (TextDelta("word "),))])) for seq in range(2000)
     ]
@@ -487,3 +485,114 @@ def test_a_custom_call_in_an_object_is_what_the_published_schema_says() -> None:
     ]
     message = ChatCompletion.model_validate(body).choices[0].message
     assert [call.type for call in message.tool_calls or ()] == ["custom", "function"]
+
+
+# The exact behaviour of the hosted API for a call that was forced by name.
+
+
+def test_a_named_choice_can_finish_as_the_hosted_api_does() -> None:
+    for events, reason in ((WEATHER, "stop"), (CUT_AFTER_ONE, "stop"), ((TextDelta("a"),), "stop")):
+        deltas = one(*events)
+        assert stream(deltas, reason_of_calls="stop")[-2]["choices"][0]["finish_reason"] == reason
+        assert whole(deltas, reason_of_calls="stop")["choices"][0]["finish_reason"] == reason
+    cut = one(*WEATHER, finish="length")
+    assert whole(cut, reason_of_calls="stop")["choices"][0]["finish_reason"] == "length"
+
+
+# Early dispatch.
+
+EARLY = Dispatch(tool_calls=True, reasoning=True)
+PYTHON_AT_1: tuple[Event, ...] = (
+    CallStart(1, "run_python", custom=True),
+    ArgumentsDelta(1, "print(1)"),
+    CallEnd(1),
+)
+
+
+def dispatched(
+    deltas: Sequence[EventDelta], dispatch: Dispatch = EARLY
+) -> list[tuple[str, Any, int]]:
+    """Name and data of each early event, and how many chunks came before it."""
+    writer = ChunkWriter(HEAD, style(dispatch=dispatch), include_usage=True)
+    blocks = writer.write(deltas).decode().split("\n\n")[:-1]
+    chunks = 0
+    found: list[tuple[str, Any, int]] = []
+    for block in blocks:
+        name, _, data = block.rpartition("\n")
+        if name:
+            found.append(
+                (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")), chunks)
+            )
+        else:
+            chunks += 1
+    return found
+
+
+def test_a_call_is_dispatched_when_it_is_complete() -> None:
+    first, second = dispatched(one(*WEATHER, *PYTHON_AT_1))
+    name, data, chunks = first
+    assert name == "tool_call_dispatch"
+    assert (data["choice_index"], data["choices"], data["usage"]) == (0, [], None)
+    assert data["tool_call"] == {
+        "index": 0,
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Zürich"}'},
+    }
+    assert chunks == 4  # role, start and two of arguments: before the next call
+    assert second[1]["tool_call"] == {
+        "index": 1,
+        "id": "call_2",
+        "type": "custom",
+        "custom": {"name": "run_python", "input": "print(1)"},
+    }
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_a_call_that_broke_off_is_not_dispatched(finish: str) -> None:
+    names = [data["tool_call"]["id"] for _, data, _ in dispatched(one(*CUT_AFTER_ONE))]
+    assert names == ["call_1"]
+    assert dispatched(one(*CUT, finish=finish)) == []
+
+
+def test_reasoning_is_dispatched_run_by_run() -> None:
+    turn = (ReasoningDelta("a"), ReasoningDelta("b"), TextDelta("x"), ReasoningDelta("c"))
+    assert [(name, data["reasoning_content"], at) for name, data, at in dispatched(one(*turn))] == [
+        ("reasoning_dispatch", "ab", 3),
+        ("reasoning_dispatch", "c", 5),
+    ]
+    cut = dispatched(one(*turn, finish="length"))
+    assert [data["reasoning_content"] for _, data, _ in cut] == ["ab"]  # the last is not whole
+
+
+def test_choices_are_dispatched_apart() -> None:
+    deltas = [
+        EventDelta("r", 0, 1, (CallStart(0, "f"), ArgumentsDelta(0, '{"b":'))),
+        EventDelta("r", 1, 0, (ReasoningDelta("hm"), CallStart(0, "f"), ArgumentsDelta(0, "{}"))),
+        EventDelta("r", 2, 1, (ArgumentsDelta(0, "1}"), CallEnd(0)), None, STOP),
+        EventDelta("r", 3, 0, (CallEnd(0),), None, STOP, USAGE),
+    ]
+    told = dispatched(deltas)
+    assert [data.get("choice_index", data.get("index")) for _, data, _ in told] == [0, 1, 0]
+    calls = [
+        data["tool_call"]["function"]["arguments"] for _, data, _ in told if "tool_call" in data
+    ]
+    assert calls == ['{"b":1}', "{}"]
+
+
+def test_what_is_not_wanted_is_not_dispatched() -> None:
+    turn = one(ReasoningDelta("hm"), *WEATHER)
+    assert [n for n, *_ in dispatched(turn, Dispatch(tool_calls=True))] == ["tool_call_dispatch"]
+    assert [n for n, *_ in dispatched(turn, Dispatch(reasoning=True))] == ["reasoning_dispatch"]
+    assert dispatched(turn, Dispatch()) == []
+
+
+def test_a_client_that_knows_no_early_events_loses_nothing() -> None:
+    """openai-python passes the data of named events on as chunks."""
+    writer = ChunkWriter(HEAD, style(dispatch=EARLY), include_usage=True)
+    data = writer.write(one(ReasoningDelta("hm"), TextDelta("a"), *WEATHER)).decode()
+    lines = [line.removeprefix("data: ") for line in data.splitlines() if line.startswith("data")]
+    final = helper([json.loads(line) for line in lines[:-1]])
+    assert final.choices[0].message.content == "a"
+    assert len(final.choices[0].message.tool_calls or []) == 1
+    assert final.usage is not None

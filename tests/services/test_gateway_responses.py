@@ -12,6 +12,7 @@ from openai.types.responses import Response
 from openai.types.responses import ResponseStreamEvent as RawEvent
 
 from services.gateway.answer import Head
+from services.gateway.dispatch import Dispatch
 from services.gateway.failures import failure
 from services.gateway.responses.body import Asked, Echo
 from services.gateway.responses.building import ResponseFold
@@ -319,3 +320,24 @@ def test_logprobs_are_those_of_the_text() -> None:
     (part,) = message["content"]
     assert [entry["token"] for entry in part["logprobs"]] == ["\n\ni", " am"]
     assert part["logprobs"][0]["top_logprobs"][0]["bytes"] == [120]
+
+
+# Early dispatch, our extension.
+
+
+def test_items_that_are_whole_are_dispatched() -> None:
+    broken: tuple[Event, ...] = (CallStart(3, "f"), ArgumentsDelta(3, "{}"), CallEnd(3, False))
+    early = Dispatch(tool_calls=True, reasoning=True)
+    writer = ResponseWriter(HEAD, asked(), early)
+    events = list(parsed(writer.write(one(*ALL, *PATCH, *broken))))
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    told = [event for event in events if event["type"].endswith("_dispatch")]
+    assert [(event["type"], event["output_index"]) for event in told] == [
+        ("reasoning_dispatch", 0),
+        ("tool_call_dispatch", 2),
+        ("tool_call_dispatch", 3),
+        ("tool_call_dispatch", 4),
+    ]
+    output = events[-1]["response"]["output"]
+    assert [event["item"] for event in told] == [output[at] for at in (0, 2, 3, 4)]
+    assert follow([e for e in events if e not in told]) == follow(events)

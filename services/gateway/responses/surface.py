@@ -5,6 +5,7 @@ from __future__ import annotations
 from services.gateway import ids
 from services.gateway.answer import Head, Outcome
 from services.gateway.answering import answer
+from services.gateway.dispatch import HEADER, NO_DISPATCH, Dispatch
 from services.gateway.exchange import Exchange
 from services.gateway.gateway import Gateway
 from services.gateway.responses.body import Asked, Echo
@@ -17,7 +18,8 @@ from toolrail.openai.responses.ids import response_id
 
 async def create_response(gateway: Gateway, exchange: Exchange) -> Outcome:
     """Answer a request for a response, streamed or not."""
-    return await answer(gateway, exchange, ResponsesSurface())
+    dispatch = Dispatch.wanted(gateway.settings, exchange.header(HEADER))
+    return await answer(gateway, exchange, ResponsesSurface(dispatch))
 
 
 class ResponsesSurface:
@@ -25,13 +27,16 @@ class ResponsesSurface:
 
     api: Api = "responses"
 
+    def __init__(self, dispatch: Dispatch = NO_DISPATCH) -> None:
+        self._dispatch = dispatch
+
     def response_id(self, request_id: str) -> str:
         """The `id` of a response."""
         return response_id(request_id)
 
     def writer(self, accepted: Accepted, head: Head) -> ResponseWriter:
         """Server-sent events."""
-        return ResponseWriter(head, _asked(accepted))
+        return ResponseWriter(head, _asked(accepted), self._dispatch)
 
     def fold(self, accepted: Accepted, head: Head) -> ResponseFold:
         """One `response`."""

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from services.gateway.answer import Head
+from services.gateway.dispatch import NO_DISPATCH, REASONING, TOOL_CALL, Dispatch
 from services.gateway.objects import TokenLogprob, to_json
 from services.gateway.responses.body import Asked
 from services.gateway.responses.building import ResponseBuilding
@@ -48,11 +49,12 @@ class _Logprob(msgspec.Struct, frozen=True):
 class ResponseWriter:
     """Writes the events of one response. `done` is True after the last one."""
 
-    def __init__(self, head: Head, asked: Asked) -> None:
+    def __init__(self, head: Head, asked: Asked, dispatch: Dispatch = NO_DISPATCH) -> None:
         self.failed: Failed | None = None
         self.done = False
         self._building = ResponseBuilding(head, asked, self)
         self.tally = self._building.tally
+        self._dispatch = dispatch
         self._parts: list[bytes] = []
         self._number = 0
 
@@ -125,6 +127,11 @@ class ResponseWriter:
             case _:
                 pass
         self._whole(b"response.output_item.done", item)
+        if item.status == "completed":
+            if item.kind == "reasoning" and self._dispatch.reasoning:
+                self._whole(REASONING, item)
+            elif item.kind in ("function_call", "custom_tool_call") and self._dispatch.tool_calls:
+                self._whole(TOOL_CALL, item)
 
     def _whole(self, kind: bytes, item: OutputItem) -> None:
         self._event(kind, b'"output_index":%d,"item":%b' % (item.index, item.json()))
