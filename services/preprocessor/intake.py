@@ -35,8 +35,6 @@ log: Final = logging.getLogger(__name__)
 _PROMPT_KEPT_S: Final = 3600.0
 """A prompt that travels as a blob goes by itself after this, or at its request's deadline."""
 
-_UNSUPPORTED: Final = "this API is not served yet: use /v1/chat/completions"
-
 
 class Intake:
     """Answers `Prepare` messages."""
@@ -88,8 +86,9 @@ class Intake:
 
     async def _take(self, prepare: Prepare) -> Reply:
         body = await self._body(prepare)
-        if prepare.api == "messages":
-            raise CallerError(_UNSUPPORTED, code="unsupported_value", status=404)
+        if prepare.count_only:
+            tokens = await self._preparing.count(body, prepare.api, models=prepare.models)
+            return Accepted(request_id=prepare.request_id, instance="", prompt_tokens=tokens)
         prepared = await self._preparing.prepare(body, prepare.api, models=prepare.models)
         with self._metrics.stage("hand_over"):
             return await self._hand_over(prepare, prepared)

@@ -18,6 +18,7 @@ from services.preprocessor.constraining import Constraining, Settled, TagCheck
 from services.preprocessor.fitting import fitting_ids
 from services.preprocessor.metrics import PreprocessorMetrics
 from services.preprocessor.models import Models, ServedModel
+from toolrail.anthropic.request import check_count, check_messages
 from toolrail.api_keys import allowed
 from toolrail.directory import Directory
 from toolrail.errors import CallerError
@@ -38,6 +39,7 @@ _THREADS: Final = 4
 _PARSE: Final[Mapping[Api, Callable[[bytes], ChatRequest]]] = {
     "chat": check_chat,
     "responses": check_responses,
+    "messages": check_messages,
 }
 """What reads the body of each API: all of them end in one form."""
 
@@ -82,7 +84,7 @@ class Preparing:
             CallerError: the request is at fault.
             FaultError: we are, or a peer is.
         """
-        request, model, prompt, ids = await self._prompted(body, api, models)
+        request, model, prompt, ids = await self._prompted(body, _PARSE[api], models)
         starts_in = model.dialect.starts_in(prompt)
         sampling = resolve(request.wishes, model.card, len(ids))
         setting = Setting(
@@ -98,15 +100,16 @@ class Preparing:
 
     async def count(self, body: bytes, api: Api, *, models: Sequence[str] | None = None) -> int:
         """How many tokens the prompt of the request in `body` has. Raises as `prepare` does."""
-        _, _, _, ids = await self._prompted(body, api, models)
+        parse = check_count if api == "messages" else _PARSE[api]
+        _, _, _, ids = await self._prompted(body, parse, models)
         return len(ids)
 
     async def _prompted(
-        self, body: bytes, api: Api, models: Sequence[str] | None
+        self, body: bytes, parse: Callable[[bytes], ChatRequest], models: Sequence[str] | None
     ) -> tuple[ChatRequest, ServedModel, str, Sequence[int]]:
         """The request, its model, its prompt and the prompt's ids."""
         with self._metrics.stage("parse"):
-            request = await self._parse(body, _PARSE[api])
+            request = await self._parse(body, parse)
         if not allowed(request.model, models):
             raise CallerError(
                 f"This API key may not use the model '{shortened(request.model)}'.",

@@ -280,11 +280,35 @@ async def test_a_deadline_ends_a_slow_step() -> None:
         assert reply.code == "deadline"
 
 
-async def test_other_apis_are_refused() -> None:
+async def test_a_messages_request_is_prepared_as_its_chat_twin_is() -> None:
+    hello = [{"role": "user", "content": "Hi"}]
+    twin = {"model": MODEL, "messages": hello, "max_tokens": 5, "stop_sequences": ["END"]}
     async with bench() as b:
-        reply = await b.ask(request(), api="messages")
-        assert isinstance(reply, Failed)
-        assert reply.status == 404
+        assert isinstance(await b.ask(json.dumps(twin).encode(), api="messages"), Accepted)
+        assert isinstance(await b.chat(max_tokens=5, stop=["END"]), Accepted)
+        assert b.post.streams[0] == b.post.streams[1]
+
+
+async def test_a_prompt_that_is_only_counted_goes_no_further() -> None:
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}).encode()
+    async with bench() as b:
+        counted = await b.ask(body, api="messages", count_only=True)
+        assert isinstance(counted, Accepted)
+        assert b.post.streams == []
+        await b.chat()
+        assert counted.prompt_tokens == b.stream.prompt_tokens > 0
+        refused = await b.ask(b"{}", api="messages", count_only=True)
+        assert isinstance(refused, Failed)
+        assert refused.param == "model"
+
+
+async def test_a_model_that_the_key_may_not_use_is_refused_whether_it_is_there_or_not() -> None:
+    async with bench() as b:
+        assert isinstance(await b.ask(request(), models=("tiny/*",)), Accepted)
+        for model in (MODEL, "none"):
+            reply = await b.ask(request(model=model), models=("other", "x*"))
+            assert isinstance(reply, Failed)
+            assert (reply.status, reply.error_code) == (403, "model_not_allowed")
 
 
 async def test_a_message_that_cannot_be_read_is_answered() -> None:
