@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 
+from tests.published_answers import check_chunk
+
 
 @dataclass
 class Call:
@@ -68,6 +70,7 @@ def chunks(client: httpx.Client, request: dict[str, Any]) -> Iterator[dict[str, 
                 done = True
             else:
                 chunk = json.loads(line.removeprefix("data: "))
+                check_chunk(chunk)
                 done = "error" in chunk
                 yield chunk
     assert done
