@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -33,6 +34,7 @@ from toolrail.messages import (
     Job,
     ModelCard,
     Reply,
+    Resend,
     Stream,
     decode_stream,
     encode,
@@ -42,6 +44,9 @@ from toolrail.settings import PostprocessorSettings
 from toolrail.tokens import Tokenizer
 
 log: Final = logging.getLogger(__name__)
+
+_TELL_S: Final = 2.0
+"""How long a worker may take to hear that a stream has another owner."""
 
 
 class RefusedError(Exception):
@@ -87,7 +92,7 @@ class Intake:
             # The caller repeats itself; its first hand-over is still being taken.
             with anyio.move_on_after(self._settings.hand_over_timeout_s):
                 await other.wait()
-        if self._streams.knows(request_id):
+        if self._streams.knows(request_id, stream.term):
             return self._accepted(request_id)
         try:
             self._opening[request_id] = opened = anyio.Event()
@@ -121,9 +126,15 @@ class Intake:
         # No await from here to the table: the bound is exact.
         if len(self._streams) >= self._settings.max_streams:
             raise _refusal(stream, "overloaded", "too many streams; try again")
+        if self._streams.release(stream.request_id) is not None:
+            self._watching.release(stream.request_id)  # it comes back under a new term
         request = self._begun(stream, card, tokenizer)
         # Before the jobs: a free worker answers faster than the queue acknowledges.
         self._streams.add(request)
+        if stream.term:
+            await self._take_over(stream, request, until - anyio.current_time())
+        if stream.started is not None:
+            return
         refusals = await self._queue(request, until - anyio.current_time())
         if refusals:
             self._streams.discard(request)
@@ -133,6 +144,23 @@ class Intake:
                 encode(Cancel(request_id=stream.request_id, reason="not accepted")),
             )
             raise _queue_refusal(stream, refusals)
+
+    async def _take_over(self, stream: Stream, request: RequestStream, timeout_s: float) -> None:
+        """Have all workers send it here from now on. Who does not answer is asked again later."""
+        wants = request.inherit(stream.started or (), self._clock.seconds())
+        reply_subject = subjects.tokens(self._instance)
+        order = encode(Resend(reply_subject=reply_subject, wants=tuple(wants)))
+
+        async def tell(worker: str) -> None:
+            with suppress(FaultError):
+                await self._bus.request(
+                    subjects.control(worker), order, timeout_s=min(timeout_s, _TELL_S)
+                )
+
+        async with anyio.create_task_group() as tasks:
+            for card in self._directory.workers(stream.model):
+                tasks.start_soon(tell, card.worker)
+        self._watching.taken_over()
 
     async def _tokenizer(self, stream: Stream, card: ModelCard) -> Tokenizer:
         try:
@@ -157,6 +185,7 @@ class Intake:
             deadline_ms=stream.deadline_ms,
         )
         request.migration_limit = self._settings.migration_limit
+        request.term = stream.term
         first = list(jobs(stream, subjects.tokens(self._instance)))
         request.begin(choices, first, self._clock.seconds())
         request.fails = stream.output.checks.fails

@@ -23,6 +23,7 @@ async def main(runtime: Runtime[PostprocessorSettings]) -> None:
         tasks.start_soon(postprocessor.queue)
         tasks.start_soon(postprocessor.watch)
         tasks.start_soon(postprocessor.watch_workers)
+        tasks.start_soon(postprocessor.watch_gateways)
         tasks.start_soon(postprocessor.keep_warm)
         tasks.start_soon(postprocessor.check)
         await runtime.announce()

@@ -43,6 +43,16 @@ class PostprocessorMetrics:
             ["reason"],
             registry=registry,
         )
+        self.taken_over = Counter(
+            "toolrail_postprocessor_taken_over",
+            "Streams that had another owner before.",
+            registry=registry,
+        )
+        self.wants = Counter(
+            "toolrail_postprocessor_resends",
+            "Questions to workers for deltas that are missing, or may be.",
+            registry=registry,
+        )
         self.migrations = Counter(
             "toolrail_postprocessor_migrations",
             "Runs that went on with another worker, by why they left theirs.",

@@ -20,15 +20,17 @@ from services.postprocessor.jobs import Jobs
 from services.postprocessor.later import Later
 from services.postprocessor.metrics import PostprocessorMetrics
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
-from services.postprocessor.streams import Batch, Streams
+from services.postprocessor.streams import Batch, Happening, Streams
 from services.postprocessor.watching import Watching
 from toolrail.bus import subjects
 from toolrail.bus.port import Subscription
 from toolrail.errors import DecodeError, FaultError
 from toolrail.messages import (
     SCHEMA_VERSION,
+    Done,
     EventDelta,
     EventFrame,
+    Resend,
     decode_cancel,
     decode_token_frame,
     encode,
@@ -40,6 +42,7 @@ from toolrail.settings import PostprocessorSettings
 log: Final = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.5
+_WANTS_AT_ONCE: Final = 1000
 _FLUSH_S: Final = 1.0
 """Of the drain, what is left for telling the gateways of streams that did not end in time."""
 
@@ -54,7 +57,13 @@ class Postprocessor:
         self._clock = clock or Clock()
         settings = runtime.settings
         self._streams = Streams(
-            Timeouts(settings.idle_timeout_s, settings.job_max_age_s + settings.idle_timeout_s)
+            Timeouts(
+                settings.idle_timeout_s,
+                settings.job_max_age_s + settings.idle_timeout_s,
+                settings.resend_s,
+                settings.ack_wait_s,
+                settings.max_resends,
+            )
         )
         self._metrics = PostprocessorMetrics(runtime.metrics)
         self._watching = Watching(self._metrics, runtime.telemetry)
@@ -63,6 +72,12 @@ class Postprocessor:
         self._workers = Liveness(
             runtime.bus,
             lambda: self._streams.silent_workers(self._clock.seconds(), settings.probe_s),
+            probe_s=settings.probe_s,
+            gone_s=settings.gone_s,
+        )
+        self._gateways = Liveness(
+            runtime.bus,
+            lambda: {subjects.gateway_of(reader) for reader in self._streams.readers()},
             probe_s=settings.probe_s,
             gone_s=settings.gone_s,
         )
@@ -109,6 +124,14 @@ class Postprocessor:
         silence_s = self._runtime.settings.probe_s
         self._send(self._streams.lose(dead, silence_s, self._clock.seconds()))
 
+    async def watch_gateways(self) -> None:
+        """End the streams whose gateway the bus does not know any more, until cancelled."""
+        await self._gateways.watch(self._orphan)
+
+    def _orphan(self, dead: Collection[str]) -> None:
+        readers = {subjects.events(gateway) for gateway in dead}
+        self._send(self._streams.orphan(readers, self._clock.seconds()))
+
     async def watch(self) -> None:
         """See to what has timed out or lost its peer, until cancelled."""
         while True:
@@ -151,8 +174,7 @@ class Postprocessor:
             self._absent_gateways, "gateway", settings.registration_ttl_s, now_s
         )
         if gateways:
-            readers = {subjects.events(gateway) for gateway in gateways}
-            self._send(self._streams.orphan(readers, now_s))
+            self._orphan(gateways)
 
     def _starve(self, now_s: float) -> None:
         """Fail what has waited for long for a worker of a model that nobody serves."""
@@ -176,7 +198,7 @@ class Postprocessor:
         return absences.longer_than(seconds, now_s)
 
     async def drain(self) -> None:
-        """Take nothing new, let streams end; those that do not in time fail as unavailable."""
+        """Take nothing new, let streams end; those that do not in time go to other owners."""
         settings = self._runtime.settings
         with anyio.move_on_after(max(0.0, settings.drain_s - _FLUSH_S)):
             if self._served is not None:
@@ -217,25 +239,43 @@ class Postprocessor:
         # Before the next attempts of moved runs are queued: who hears of one has heard of this.
         for model, cancel in batch.cancels:
             self._bus.publish_soon(subjects.cancel(model), encode(cancel))
-        for happening in batch.happenings:
-            if happening.bug is not None:
-                log.error(
-                    "a stream failed by a bug",
-                    exc_info=happening.bug,
-                    extra={"request_id": happening.stream.request_id},
-                )
+        # After the events: who hears that a stream is done has heard its end.
+        self._to_workers(batch)
         self._watching.observe(batch)
+        for request_id in batch.released:
+            self._watching.release(request_id)
         self._jobs.withdraw(batch.receipts)
         for happening in batch.happenings:
-            outcome, stream = happening.outcome, happening.stream
-            if outcome.migration is not None:
-                self._jobs.move(outcome.migration.job)
-            if outcome.checks:
-                self._later.put(stream, outcome)
-            if stream.over and stream.dead is not None:
-                self._jobs.bury(stream)
+            self._follow_up(happening)
         if not len(self._streams):
             self._idle.set()
+
+    def _follow_up(self, happening: Happening) -> None:
+        outcome, stream = happening.outcome, happening.stream
+        if happening.bug is not None:
+            facts = {"request_id": stream.request_id}
+            log.error("a stream failed by a bug", exc_info=happening.bug, extra=facts)
+        if outcome.migration is not None:
+            self._jobs.move(outcome.migration.job)
+        if outcome.checks:
+            self._later.put(stream, outcome)
+        if stream.over and stream.dead is not None:
+            self._jobs.bury(stream)
+
+    def _to_workers(self, batch: Batch) -> None:
+        here = subjects.tokens(self._instance)
+        for (model, worker), wants in batch.wants.items():
+            cards = self._runtime.directory.workers(model)
+            workers = [worker] if worker else [card.worker for card in cards]
+            for start in range(0, len(wants), _WANTS_AT_ONCE):
+                some = tuple(wants[start : start + _WANTS_AT_ONCE])
+                order = encode(Resend(reply_subject=here, wants=some))
+                for one in workers:
+                    self._bus.publish_soon(subjects.control(one), order)
+            self._metrics.wants.inc(len(wants))
+        for worker, request_ids in batch.done.items():
+            done = encode(Done(reply_subject=here, request_ids=tuple(request_ids)))
+            self._bus.publish_soon(subjects.control(worker), done)
 
     def _judged(self, stream: RequestStream, outcome: Outcome, verdicts: Sequence[Verdict]) -> None:
         if stream.fails:

@@ -14,9 +14,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from services.postprocessor.choice import Choice, Step
-from toolrail.messages import Cancel, Job, TokenDelta
+from toolrail.messages import Cancel, Job, TokenDelta, Want
 
-Drop: TypeAlias = Literal["duplicate", "old_epoch", "other_worker", "ended", "unknown_stream"]
+Drop: TypeAlias = Literal[
+    "duplicate", "old_epoch", "other_worker", "ended", "unknown_stream", "gap"
+]
 """Why a delta of the worker was not used."""
 
 Cause: TypeAlias = Literal["dead", "failed", "aborted", "silent", "gap"]
@@ -53,6 +55,10 @@ class Run:
         left: the worker of the attempt before.
         receipt: of the attempt's place in the work queue, while it waits there.
         lost_s: when the attempt before lost its worker; None once this one has begun.
+        inherited: another postprocessor had its jobs queued; all it wrote must be sent again.
+        in_gap: deltas are missing before those that come.
+        asked: how often its worker was asked for those.
+        asked_s: when it was last asked for anything.
     """
 
     choice: Choice
@@ -66,6 +72,10 @@ class Run:
     left: str = ""
     receipt: str = ""
     lost_s: float | None = None
+    inherited: bool = False
+    in_gap: bool = False
+    asked: int = 0
+    asked_s: float = 0.0
     held: Step | None = None
     """What may not leave before its checks are made,"""
     parked: list[TokenDelta] = field(default_factory=list[TokenDelta])
@@ -93,9 +103,26 @@ class Run:
         self.worker = worker
         if delta.finish not in ("error", "abort"):
             self.token_ids.extend(delta.token_ids)
+            self.inherited = False
         self.receipt = ""
+        self.in_gap = False
+        self.asked = 0
         lost_s, self.lost_s = self.lost_s, None
         return None if lost_s is None else now_s - lost_s
+
+    def miss(self, delta: TokenDelta, worker: str) -> None:
+        """Something is missing before `delta`, the first that comes after it."""
+        self.epoch = delta.epoch
+        self.worker = worker
+        self.in_gap = True
+
+    def want(self, now_s: float) -> Want:
+        """What to ask its worker for."""
+        self.asked_s = now_s
+        if self.in_gap:
+            self.asked += 1
+        from_seq = -1 if self.inherited else self.next_seq
+        return Want(self.job.request_id, self.job.choice, from_seq)
 
     def leave(self, cause: Cause, now_s: float) -> Migration:
         """Go on as the next attempt, on whatever worker takes it. O(ids so far)."""
@@ -107,6 +134,8 @@ class Run:
         self.left, self.worker = worker, None
         self.last_s = now_s
         self.receipt = ""
+        self.inherited = self.in_gap = False
+        self.asked = 0
         job = msgspec.structs.replace(
             self.job, attempt=self.epoch, prefix_token_ids=tuple(self.token_ids)
         )

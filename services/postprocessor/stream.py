@@ -1,8 +1,12 @@
 """One request: its choices, its numbering, its end. Pure; the clock comes in as seconds.
 
-Frames of the worker are numbered per choice and attempt: a repeated one is dropped; where one is
-missing, or the worker is, the run goes on as the next attempt on another worker, from the ids that
-have come, as often as the limit allows. What leaves is numbered per request.
+Frames of the worker are numbered per choice and attempt: a repeated one is dropped, a missing one
+asked for; where it does not come, or the worker is gone, the run goes on as the next attempt on
+another worker, from the ids that have come, as often as the limit allows. What leaves is numbered
+per request.
+
+A stream may have had another owner before. Then its jobs are under way already and what they wrote
+is sent again, from the start; the gateway knows what of it it has heard.
 """
 
 from __future__ import annotations
@@ -11,12 +15,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from services.postprocessor.checking import Check, Verdict
 from services.postprocessor.choice import Choice, Step
 from services.postprocessor.failures import failure
 from services.postprocessor.joining import portions
 from services.postprocessor.run import Cause, Drop, Migration, Run
 from toolrail.messages import (
+    OWNER_STOPPING,
     Cancel,
     ChoiceEnd,
     EventDelta,
@@ -25,6 +32,7 @@ from toolrail.messages import (
     Job,
     TokenDelta,
     Usage,
+    Want,
 )
 
 Dead: TypeAlias = Literal["expired", "unstarted", "no_worker", "migrations"]
@@ -39,10 +47,16 @@ class Timeouts:
     Attributes:
         idle_s: between two deltas of a choice that has begun.
         unstarted_s: before a choice's first delta, when the request has no deadline.
+        resend_s: before the worker is asked for what may be missing.
+        inherited_s: before an inherited choice that had begun is sent again.
+        max_resends: questions about one gap.
     """
 
     idle_s: float
     unstarted_s: float
+    resend_s: float = 2.0
+    inherited_s: float = 10.0
+    max_resends: int = 3
 
 
 @dataclass(slots=True)
@@ -59,6 +73,7 @@ class Outcome:
         choice: whose they are.
         migration: a run that is to go on elsewhere.
         resumed_s: seconds without a worker that ended with this delta of a new attempt.
+        want: what is asked of `want_of`, or of all workers of the model when that is empty.
     """
 
     deltas: list[EventDelta] = field(default_factory=list[EventDelta])
@@ -70,6 +85,8 @@ class Outcome:
     choice: int = 0
     migration: Migration | None = None
     resumed_s: float | None = None
+    want: Want | None = None
+    want_of: str = ""
 
 
 @dataclass(slots=True)
@@ -84,6 +101,8 @@ class RequestStream:
         fails: a bad verdict ends it, and what is checked leaves after its verdict.
         migration_limit: how often each of its choices may move to another worker.
         dead: why nobody could run it, when that is how it failed.
+        term: number of this ownership of it; see `messages.Stream`.
+        begun: choices of which its gateway has had output from a former owner.
         runs: of its choices.
     """
 
@@ -97,6 +116,8 @@ class RequestStream:
     fails: bool = False
     migration_limit: int = 0
     dead: Dead | None = None
+    term: int = 0
+    begun: Collection[int] = ()
     cached_tokens: int = 0
     runs: list[Run] = field(default_factory=list[Run])
     _seq: int = 0
@@ -104,6 +125,13 @@ class RequestStream:
     def begin(self, choices: Sequence[Choice], jobs: Sequence[Job], now_s: float) -> None:
         """Own `choices`, whose `jobs` are about to be queued."""
         self.runs = [Run(choice, job, now_s) for choice, job in zip(choices, jobs, strict=True)]
+
+    def inherit(self, begun: Collection[int], now_s: float) -> Sequence[Want]:
+        """Its jobs were queued by another owner; what to ask all workers for."""
+        self.begun = begun
+        for run in self.runs:
+            run.inherited = True
+        return [self._want(run, now_s) for run in self.runs]
 
     @property
     def completion_tokens(self) -> int:
@@ -129,7 +157,7 @@ class RequestStream:
         if delta.epoch > run.epoch and run.token_ids:
             return self.fail("lost", "the run of this answer began anew on another worker")
         if delta.seq > run.next_seq:
-            return self.migrate(run, "gap", now_s)
+            return self._miss(run, delta, worker, now_s)
         if delta.choice == 0 and delta.cached_tokens is not None and not run.token_ids:
             self.cached_tokens = delta.cached_tokens
         resumed_s = run.take(delta, worker, now_s)
@@ -145,6 +173,19 @@ class RequestStream:
         outcome.resumed_s = resumed_s
         return outcome
 
+    def _miss(self, run: Run, delta: TokenDelta, worker: str, now_s: float) -> Outcome:
+        if run.in_gap:
+            return Outcome(dropped="gap")
+        run.miss(delta, worker)
+        return self._ask(run, now_s)
+
+    def _ask(self, run: Run, now_s: float) -> Outcome:
+        return Outcome(want=self._want(run, now_s), want_of=run.worker or "")
+
+    def _want(self, run: Run, now_s: float) -> Want:
+        want = run.want(now_s)
+        return want if not self.term else msgspec.structs.replace(want, term=self.term)
+
     def _failed(self, run: Run, delta: TokenDelta, now_s: float) -> Outcome:
         if delta.error_code == "lost":  # another worker may do better
             return self.migrate(run, "failed", now_s)
@@ -153,7 +194,7 @@ class RequestStream:
 
     def migrate(self, run: Run, cause: Cause, now_s: float) -> Outcome:
         """Let `run` go on with another worker, or fail when it has moved too often."""
-        if run.epoch >= self.migration_limit:
+        if run.epoch >= self.migration_limit or (run.inherited and run.job.choice in self.begun):
             return self.fail("lost", _LOST[cause], dead="migrations")
         migration = run.leave(cause, now_s)
         return Outcome(migration=migration, cancel=run.cancel_older())
@@ -210,7 +251,8 @@ class RequestStream:
     def _deltas(self, choice: int, step: Step) -> list[EventDelta]:
         *before, last = portions(step.events)
         deltas = [
-            EventDelta(self.request_id, self._number(), choice, tuple(events)) for events in before
+            EventDelta(self.request_id, self._number(), choice, tuple(events), term=self.term)
+            for events in before
         ]
         deltas.append(
             EventDelta(
@@ -221,6 +263,7 @@ class RequestStream:
                 step.logprobs or None,
                 step.end,
                 self.usage() if self.over else None,
+                term=self.term,
             )
         )
         return deltas
@@ -231,9 +274,17 @@ class RequestStream:
         self.dead = dead
         self.failed = failure(self.request_id, code, message)
         return Outcome(
-            [EventDelta(self.request_id, self._number(), 0, failed=self.failed)],
+            [EventDelta(self.request_id, self._number(), 0, failed=self.failed, term=self.term)],
             cancel=Cancel(request_id=self.request_id, reason=code),
         )
+
+    def let_go(self) -> Outcome:
+        """End it here, while its runs go on: its gateway will find another owner."""
+        self.over = True
+        stopping = failure(self.request_id, "unavailable", "the service is shutting down")
+        self.failed = msgspec.structs.replace(stopping, error_code=OWNER_STOPPING)
+        number = self._number()
+        return Outcome([EventDelta(self.request_id, number, 0, failed=self.failed, term=self.term)])
 
     def cancel(self, choice: int | None, reason: str) -> Outcome:
         """Somebody wants the request, or one choice of it, to stop."""
@@ -246,7 +297,11 @@ class RequestStream:
         usage = self.usage() if self.over else None
         end = ChoiceEnd("abort")
         return Outcome(
-            [EventDelta(self.request_id, self._number(), choice, end=end, usage=usage)],
+            [
+                EventDelta(
+                    self.request_id, self._number(), choice, end=end, usage=usage, term=self.term
+                )
+            ],
             cancel=Cancel(request_id=self.request_id, choice=choice, reason=reason),
         )
 
@@ -257,14 +312,26 @@ class RequestStream:
             yield self.fail("deadline", "the request did not end before its deadline", dead=dead)
             return
         for run in self.runs:
-            if run.over or self.over:
-                continue
-            silence_s = now_s - run.last_s
-            if run.worker is not None and silence_s >= timeouts.idle_s:
-                yield self.migrate(run, "silent", now_s)
-            elif run.worker is None and not self.deadline_ms and silence_s >= timeouts.unstarted_s:
-                text = f"no worker began within {timeouts.unstarted_s:g} s"
-                yield self.fail("lost", text, dead="unstarted")
+            if self.over:
+                return
+            if not run.over and (outcome := self._see_to(run, now_s, timeouts)) is not None:
+                yield outcome
+
+    def _see_to(self, run: Run, now_s: float, timeouts: Timeouts) -> Outcome | None:
+        """What comes of a run that has been silent, or lacks something, for long."""
+        silence_s = now_s - run.last_s
+        if run.worker is not None and silence_s >= timeouts.idle_s:
+            return self.migrate(run, "silent", now_s)
+        if run.worker is None and not self.deadline_ms and silence_s >= timeouts.unstarted_s:
+            text = f"no worker began within {timeouts.unstarted_s:g} s"
+            return self.fail("lost", text, dead="unstarted")
+        if run.inherited and run.job.choice in self.begun and silence_s >= timeouts.inherited_s:
+            return self.fail("lost", "the worker died in the middle of the answer")
+        if now_s - max(run.last_s, run.asked_s) < timeouts.resend_s:
+            return None
+        if run.in_gap and run.asked >= timeouts.max_resends:
+            return self.migrate(run, "gap", now_s)
+        return self._ask(run, now_s) if run.worker is not None or run.inherited else None
 
     def lose(
         self, dead_workers: Collection[str], silence_s: float, now_s: float

@@ -9,12 +9,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from services.postprocessor.checking import Verdict
 from services.postprocessor.run import Drop
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
-from toolrail.messages import Cancel, EventDelta, FailureCode, Job, TokenDelta, TokenFrame
+from toolrail.messages import (
+    OWNER_STOPPING,
+    Cancel,
+    EventDelta,
+    FailureCode,
+    Job,
+    TokenDelta,
+    TokenFrame,
+    Want,
+)
 
 TOLD_KEPT: Final = 8192
 """Ended requests and choices remembered, so that a worker that did not hear of it is told again."""
@@ -24,6 +35,14 @@ _CANCEL_AGAIN_S: Final = 1.0
 
 _Told: TypeAlias = tuple[str, int | None] | tuple[str, int, int, str]
 """Request and choice, or None for all its choices; or one attempt at one on one worker."""
+
+
+class _Said(NamedTuple):
+    """What was said of a run, when, and as which owner of its stream."""
+
+    model: str
+    at_s: float
+    term: int
 
 
 @dataclass(slots=True)
@@ -44,6 +63,9 @@ class Batch:
         cancels: by model, for its workers.
         receipts: of jobs that wait in the queue and are not wanted any more.
         dropped: reasons, one for each delta that was not used.
+        wants: what is asked of workers, by model and instance; "" stands for all of the model.
+        done: requests that are answered, by the worker that wrote them.
+        released: requests that have a later owner.
     """
 
     events: dict[str, list[EventDelta]] = field(default_factory=dict[str, list[EventDelta]])
@@ -51,6 +73,11 @@ class Batch:
     receipts: list[str] = field(default_factory=list[str])
     happenings: list[Happening] = field(default_factory=list[Happening])
     dropped: list[Drop] = field(default_factory=list[Drop])
+    wants: dict[tuple[str, str], list[Want]] = field(
+        default_factory=dict[tuple[str, str], list[Want]]
+    )
+    done: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    released: list[str] = field(default_factory=list[str])
 
 
 class Streams:
@@ -59,7 +86,7 @@ class Streams:
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._open: dict[str, RequestStream] = {}
-        self._told: OrderedDict[_Told, tuple[str, float]] = OrderedDict()
+        self._told: OrderedDict[_Told, _Said] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -67,9 +94,23 @@ class Streams:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._open
 
-    def knows(self, request_id: str) -> bool:
-        """Whether the request is owned, or was until lately."""
-        return request_id in self._open or (request_id, None) in self._told
+    def knows(self, request_id: str, term: int) -> bool:
+        """Whether the request is owned in this term or a later one, or was until lately."""
+        if (stream := self._open.get(request_id)) is not None:
+            return stream.term >= term
+        said = self._told.get((request_id, None))
+        return said is not None and said.term >= term
+
+    def readers(self) -> set[str]:
+        """Where the events of open streams go."""
+        return {stream.reply_subject for stream in self._open.values()}
+
+    def release(self, request_id: str) -> RequestStream | None:
+        """Let go of a stream that has a later owner, without a word; the stream, if it was here."""
+        stream = self._open.pop(request_id, None)
+        if stream is not None:
+            stream.over = True
+        return stream
 
     def add(self, stream: RequestStream) -> None:
         """Own `stream` from now on."""
@@ -101,14 +142,17 @@ class Streams:
             if reason == "ended":
                 self._tell_again(delta, delta.choice, now_s, batch)
             elif reason in ("old_epoch", "other_worker"):
-                self._tell_worker(happening.stream.model, delta, frame.worker, now_s, batch)
+                self._tell_worker(happening.stream, delta, frame.worker, now_s, batch)
         return batch
 
     def on_cancel(self, cancel: Cancel, now_s: float) -> Batch:
         """Somebody lost interest. Cancels of requests unknown here change nothing."""
         batch = Batch()
         stream = self._open.get(cancel.request_id)
-        if stream is not None:
+        if stream is not None and cancel.term > stream.term:
+            batch.released.append(stream.request_id)
+            self.release(stream.request_id)
+        elif stream is not None:
             outcome = stream.cancel(cancel.choice, cancel.reason)
             self._add(Happening(stream, outcome), now_s, batch)
         return batch
@@ -193,10 +237,8 @@ class Streams:
         )
 
     def abandon(self, now_s: float) -> Batch:
-        """Fail everything: this process ends."""
-        return self._fail_where(
-            lambda stream: stream.fail("unavailable", "the service is shutting down"), now_s
-        )
+        """Let go of everything: this process ends."""
+        return self._fail_where(lambda stream: stream.let_go(), now_s)
 
     def _each(self, happen: Callable[[RequestStream], Iterator[Outcome]], now_s: float) -> Batch:
         batch = Batch()
@@ -217,45 +259,64 @@ class Streams:
         if outcome.deltas:
             batch.events.setdefault(stream.reply_subject, []).extend(outcome.deltas)
         if (cancel := outcome.cancel) is not None:
+            if stream.term:
+                cancel = msgspec.structs.replace(cancel, term=stream.term)
             batch.cancels.append((stream.model, cancel))
             if cancel.attempt is None:
-                self._remember((cancel.request_id, cancel.choice), stream.model, now_s)
+                self._remember((cancel.request_id, cancel.choice), stream, now_s)
                 batch.receipts += stream.unwanted(cancel.choice)
+        if outcome.want is not None:
+            batch.wants.setdefault((stream.model, outcome.want_of), []).append(outcome.want)
         batch.happenings.append(happening)
         if stream.over:
-            del self._open[stream.request_id]
-            self._remember((stream.request_id, None), stream.model, now_s)
+            self._over(stream, now_s, batch)
+
+    def _over(self, stream: RequestStream, now_s: float, batch: Batch) -> None:
+        self._open.pop(stream.request_id, None)
+        if stream.failed is not None and stream.failed.error_code == OWNER_STOPPING:
+            return
+        self._remember((stream.request_id, None), stream, now_s)
+        if stream.failed is None:
+            for worker in {run.worker for run in stream.runs if run.worker}:
+                batch.done.setdefault(worker, []).append(stream.request_id)
 
     def _tell_again(
         self, delta: TokenDelta, choice: int | None, now_s: float, batch: Batch
     ) -> None:
         """Nobody reads this run, yet it goes on: its cancel was lost. At most once a second."""
         run = (delta.request_id, choice)
-        model, told_s = self._told.get(run, ("", now_s))
-        if delta.finish is None and model and now_s - told_s >= _CANCEL_AGAIN_S:
-            self._remember(run, model, now_s)
-            again = Cancel(request_id=delta.request_id, choice=choice, reason="nobody reads it")
-            batch.cancels.append((model, again))
+        said = self._told.get(run)
+        if said is None or delta.finish is not None or now_s - said.at_s < _CANCEL_AGAIN_S:
+            return
+        self._say(run, said._replace(at_s=now_s))
+        again = Cancel(
+            request_id=delta.request_id, choice=choice, reason="nobody reads it", term=said.term
+        )
+        batch.cancels.append((said.model, again))
 
     def _tell_worker(
-        self, model: str, delta: TokenDelta, worker: str, now_s: float, batch: Batch
+        self, stream: RequestStream, delta: TokenDelta, worker: str, now_s: float, batch: Batch
     ) -> None:
         """This worker runs what another one runs by now: it alone may stop. Once a second."""
         run = (delta.request_id, delta.choice, delta.epoch, worker)
         told = self._told.get(run)
-        if delta.finish is None and (told is None or now_s - told[1] >= _CANCEL_AGAIN_S):
-            self._remember(run, model, now_s)
+        if delta.finish is None and (told is None or now_s - told.at_s >= _CANCEL_AGAIN_S):
+            self._remember(run, stream, now_s)
             cancel = Cancel(
                 request_id=delta.request_id,
                 choice=delta.choice,
                 reason="another worker has this run",
                 attempt=delta.epoch,
                 worker=worker,
+                term=stream.term,
             )
-            batch.cancels.append((model, cancel))
+            batch.cancels.append((stream.model, cancel))
 
-    def _remember(self, run: _Told, model: str, now_s: float) -> None:
-        self._told[run] = (model, now_s)
+    def _remember(self, run: _Told, stream: RequestStream, now_s: float) -> None:
+        self._say(run, _Said(stream.model, now_s, stream.term))
+
+    def _say(self, run: _Told, said: _Said) -> None:
+        self._told[run] = said
         self._told.move_to_end(run)
         if len(self._told) > TOLD_KEPT:
             self._told.popitem(last=False)

@@ -73,6 +73,17 @@ class Watching:
         if (watch := self._watches.pop(request_id, None)) is not None:
             self._close(watch, code)
 
+    def taken_over(self) -> None:
+        """A stream came here that had another owner before."""
+        self._metrics.taken_over.inc()
+
+    def release(self, request_id: str) -> None:
+        """A stream has a later owner."""
+        if (watch := self._watches.pop(request_id, None)) is not None:
+            watch.span.add_event("taken over by another")
+            self._metrics.streams.labels("taken_over").inc()
+            self._close(watch, None)
+
     def observe(self, batch: Batch) -> None:
         """Count what happened."""
         for happening in batch.happenings:
@@ -117,7 +128,9 @@ class Watching:
 
     def judged(self, request_id: str, verdicts: Sequence[Verdict]) -> None:
         """Checks that a stream did not wait for are made; it may have ended."""
-        watch = self._unjudged[request_id]
+        watch = self._unjudged.get(request_id)
+        if watch is None:
+            return  # of a stream that was here twice
         self._verdicts(watch, verdicts)
         watch.unjudged -= 1
         if not watch.unjudged:

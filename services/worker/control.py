@@ -76,6 +76,9 @@ class Control:
             self._outbox.add(self.address(job), delta)
             return
         self.kept.add(sent, delta)
+        if delta.seq == 0 and job.prefix_token_ids and sent.address != job.reply_subject:
+            # Its owner did not queue this attempt, and lacks what the ones before have written.
+            delta = next(iter(sent.deltas(-1))) if sent.can_send(-1) else _cannot_resume(delta)
         self._outbox.add(sent.address, delta)
 
     def heeds(self, cancel: Cancel) -> bool:
@@ -144,3 +147,15 @@ class Control:
             return owner.address == reply_subject
         sent = self.kept.get(want.request_id, want.choice)
         return sent is None or sent.address == reply_subject
+
+
+def _cannot_resume(delta: TokenDelta) -> TokenDelta:
+    return TokenDelta(
+        delta.request_id,
+        delta.choice,
+        delta.epoch,
+        delta.seq,
+        finish="error",
+        error="what earlier attempts had written is not known any more",
+        error_code="lost",
+    )

@@ -19,12 +19,15 @@ from toolrail.bus.port import Bus, WorkItem, WorkPull
 from toolrail.events import assemble
 from toolrail.messages import (
     Cancel,
+    Done,
     EventDelta,
     EventFrame,
+    Held,
     Instance,
     Job,
     ModelCard,
     Reply,
+    Resend,
     Sampling,
     Stream,
     TokenDelta,
@@ -33,6 +36,7 @@ from toolrail.messages import (
     decode_event_frame,
     decode_job,
     decode_reply,
+    decode_worker_order,
     encode,
 )
 from toolrail.service import Runtime, serving
@@ -90,6 +94,7 @@ class FakeWorker:
     name: str = "worker-1"
     items: list[WorkItem] = field(default_factory=list[WorkItem])
     cancels: list[Cancel] = field(default_factory=list[Cancel])
+    orders: list[Resend | Done] = field(default_factory=list[Resend | Done])
     pull: WorkPull | None = None
     _seq: dict[tuple[str, int, int], int] = field(default_factory=dict[tuple[str, int, int], int])
 
@@ -99,6 +104,17 @@ class FakeWorker:
         )
         self.pull = await self.bus.work.pull(MODEL, self.items.append)
         self.pull.grant(credit)
+
+    async def hold(self) -> None:
+        """Answer orders: every want is held."""
+
+        async def answer(payload: bytes) -> bytes:
+            order = decode_worker_order(payload)
+            self.orders.append(order)
+            wants = order.wants if isinstance(order, Resend) else ()
+            return encode(Held(wants=tuple(range(len(wants)))))
+
+        await self.bus.serve(subjects.control(self.name), "control", answer, max_in_flight=9)
 
     async def announce(self) -> None:
         await self.bus.blobs.put(CARD.tokenizer, tokenizer_json().encode())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import anyio
+import msgspec
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -25,14 +26,18 @@ from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
 from toolrail.errors import NoRespondersError
 from toolrail.messages import (
+    OWNER_STOPPING,
     Accepted,
     ChoiceEnd,
+    Done,
     Failed,
     Guidance,
+    Resend,
     Sampling,
     Stream,
     TokenDelta,
     Usage,
+    Want,
     decode_reply,
 )
 from toolrail.parsing import ParseSpec
@@ -364,8 +369,63 @@ async def test_streams_that_do_not_end_in_time_are_told() -> None:
         await b.postprocessor.drain()
         failed = (await b.gateway.last()).failed
         assert failed is not None
-        assert (failed.code, failed.retryable) == ("unavailable", True)
+        assert (failed.code, failed.error_code, failed.retryable) == (
+            "unavailable",
+            OWNER_STOPPING,
+            True,
+        )
+        assert b.worker.cancels == []
+
+
+# Take-over.
+
+
+async def test_a_stream_is_taken_over_from_its_workers_and_not_queued_again() -> None:
+    async with bench() as b:
+        (job,) = await b.opened(stream())
+        await b.worker.hold()
+        taken = stream("r2", term=1, started=(0,))
+        assert isinstance(await b.gateway.hand_over(taken), Accepted)
+        assert b.worker.orders == [
+            Resend(reply_subject=job.reply_subject, wants=(Want("r2", 0, -1, 1),))
+        ]
+        resent = msgspec.structs.replace(job, request_id="r2")
+        await b.worker.send(b.worker.delta(resent, "whole", finish="stop"))
+        assert (await b.gateway.last("r2")).term == 1
+        assert len(b.worker.items) == 1
+        assert b.metric("taken_over_total") == 1
+        await until(
+            lambda: Done(reply_subject=job.reply_subject, request_ids=("r2",)) in b.worker.orders
+        )
+
+
+async def test_a_hand_over_repeated_elsewhere_takes_over_and_queues() -> None:
+    async with bench() as b:
+        await b.worker.hold()
+        await b.gateway.hand_over(stream(term=1))
+        await b.worker.jobs(1)
+        assert [type(order) for order in b.worker.orders] == [Resend]
+
+
+async def test_a_stream_that_comes_back_under_a_new_term_begins_again() -> None:
+    async with bench() as b:
+        (job,) = await b.opened(stream())
+        await b.worker.send(b.worker.delta(job, "half"))
+        await until(b.gateway.deltas)
+        await b.worker.hold()
+        assert isinstance(await b.gateway.hand_over(stream(term=1, started=(0,))), Accepted)
+        await b.worker.send(TokenDelta("r", 0, 0, 0, ids("half a"), "stop"))
+        last = await b.gateway.last()
+        assert (last.seq, last.term) == (0, 1)
+        assert b.metric("open_streams") == 0
+
+
+async def test_streams_of_a_gateway_that_the_bus_does_not_know_end_at_once() -> None:
+    async with bench(probe_s=0.001, gone_s=0.0) as b:
+        await b.opened(stream())
+        b.runtime.tasks.start_soon(b.postprocessor.watch_gateways)
         await until(lambda: b.worker.cancels)
+        assert (await b.gateway.last()).failed.code == "cancelled"  # type: ignore[union-attr]
 
 
 # Traces.

@@ -8,6 +8,7 @@ from services.postprocessor.streams import TOLD_KEPT, Batch, Streams
 from tests.services.postprocessing import choice, delta, plain_choice
 from toolrail.events import CallEnd, TextDelta
 from toolrail.messages import (
+    OWNER_STOPPING,
     Cancel,
     ChoiceEnd,
     EventDelta,
@@ -18,6 +19,7 @@ from toolrail.messages import (
     TokenDelta,
     TokenFrame,
     Usage,
+    Want,
 )
 
 TIMEOUTS = Timeouts(idle_s=10, unstarted_s=100)
@@ -119,14 +121,131 @@ def test_a_repeated_delta_is_dropped() -> None:
     assert batch.dropped == ["duplicate"]
 
 
-def test_a_gap_fails_the_stream_and_stops_its_workers() -> None:
+def test_a_gap_is_asked_for_once_and_filled_in_order() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a")), 0)
+    batch = streams.on_frame(frame(delta("c", 2), delta("d", 3)), 0)
+    assert batch.wants == {("m", "w"): [Want("r", 0, 1)]}
+    assert (sent(batch), batch.dropped) == ([], ["gap"])
+    batch = streams.on_frame(frame(delta("b", 1), delta("c", 2), delta("d", 3)), 0)
+    assert [d.events for d in sent(batch)] == [(TextDelta(text),) for text in "bcd"]
+    assert streams.expire(1.9, 0) == Batch()
+
+
+def test_a_gap_at_the_start_is_asked_for_too() -> None:
+    streams = table(stream())
+    batch = streams.on_frame(frame(delta("b", 1)), 0)
+    assert batch.wants == {("m", "w"): [Want("r", 0, 0)]}
+
+
+def test_a_gap_that_is_not_filled_ends_the_stream_once() -> None:
     streams = table(stream(plain_choice(), plain_choice()))
     streams.on_frame(frame(delta("a")), 0)
-    batch = streams.on_frame(frame(delta("c", 2)), 0)
+    streams.on_frame(frame(delta("c", 2)), 0)
+    assert [len(streams.expire(second, 0).wants) for second in (1, 2, 4)] == [0, 1, 1]
+    batch = streams.expire(6, 0)
     assert failure_code(batch) == "lost"
     assert sent(batch)[0].failed.retryable  # type: ignore[union-attr]
     assert [(model, c.request_id, c.choice) for model, c in batch.cancels] == [("m", "r", None)]
     assert len(streams) == 0
+
+
+def test_a_gap_that_is_not_filled_is_left_behind_with_its_worker() -> None:
+    moving = stream()
+    moving.migration_limit = 1
+    streams = table(moving)
+    streams.on_frame(frame(delta("a")), 0)
+    streams.on_frame(frame(delta("c", 2)), 0)
+    for second in (2, 4):
+        streams.expire(second, 0)
+    (happening,) = streams.expire(6, 0).happenings
+    assert happening.outcome.migration is not None
+    batch = streams.on_frame(frame(delta("b", 0, epoch=1), worker="w2"), 7)
+    assert [d.events for d in sent(batch)] == [(TextDelta("b"),)]
+
+
+def test_what_a_silent_worker_may_have_sent_last_is_asked_for() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a")), 0)
+    assert streams.expire(1.9, 0) == Batch()
+    assert streams.expire(2, 0).wants == {("m", "w"): [Want("r", 0, 1)]}
+    assert streams.expire(3, 0) == Batch()
+    assert streams.expire(4, 0).wants == {("m", "w"): [Want("r", 0, 1)]}
+
+
+def test_workers_hear_what_is_done_after_its_end_was_said() -> None:
+    streams = table(stream(plain_choice(), plain_choice()))
+    streams.on_frame(frame(delta("a", finish="stop"), worker="w1"), 0)
+    batch = streams.on_frame(frame(delta("b", choice=1, finish="stop"), worker="w2"), 0)
+    assert batch.done == {"w1": ["r"], "w2": ["r"]}
+
+
+# Streams that had another owner.
+
+
+def inherited(*choices: Choice, begun: tuple[int, ...] = (), term: int = 1) -> RequestStream:
+    made = stream(*choices)
+    made.term = term
+    made.inherit(begun, 0)
+    return made
+
+
+def test_an_inherited_stream_is_asked_for_whole_until_it_comes() -> None:
+    streams = table(inherited())
+    assert streams.expire(1, 0) == Batch()
+    assert streams.expire(2, 0).wants == {("m", ""): [Want("r", 0, -1, 1)]}
+    batch = streams.on_frame(frame(delta("ab", epoch=2), delta("c", 1, epoch=2)), 3)
+    assert [(d.seq, d.term) for d in sent(batch)] == [(0, 1), (1, 1)]
+    assert streams.expire(4, 0) == Batch()
+
+
+def test_a_gap_in_an_inherited_stream_is_asked_for_from_its_start() -> None:
+    streams = table(inherited())
+    assert streams.on_frame(frame(delta("b", 1)), 0).wants == {("m", "w"): [Want("r", 0, -1, 1)]}
+
+
+def test_an_inherited_choice_that_no_worker_has_fails_if_its_client_saw_of_it() -> None:
+    streams = table(inherited(begun=(0,)))
+    assert failure_code(streams.expire(9.9, 0)) is None
+    assert failure_code(streams.expire(10, 0)) == "lost"
+    assert failure_code(table(inherited()).expire(10, 0)) is None  # its job may be in the queue
+
+
+def test_an_inherited_choice_that_cannot_be_sent_again_does_not_begin_anew() -> None:
+    seen = inherited(begun=(0,))
+    seen.migration_limit = 3
+    streams = table(seen)
+    error = delta("", finish="error", error="x", error_code="lost", epoch=1)
+    assert failure_code(streams.on_frame(frame(error), 0)) == "lost"
+
+
+def test_what_an_owner_says_carries_its_term() -> None:
+    streams = table(inherited(plain_choice(), plain_choice(), term=3))
+    batch = streams.on_cancel(Cancel(request_id="r", choice=0, term=3), 0)
+    assert [(d.term, c.term) for d, (_, c) in zip(sent(batch), batch.cancels, strict=True)] == [
+        (3, 3)
+    ]
+    batch = streams.on_cancel(Cancel(request_id="r", term=3), 0)
+    assert (sent(batch)[0].term, batch.cancels[0][1].term) == (3, 3)
+    late = streams.on_frame(frame(delta("x", choice=1)), 5)
+    assert [c.term for _, c in late.cancels] == [3]
+
+
+def test_a_later_owner_makes_an_earlier_one_let_go_in_silence() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a")), 0)
+    batch = streams.on_cancel(Cancel(request_id="r", term=1), 0)
+    assert (sent(batch), batch.cancels, batch.receipts) == ([], [], [])
+    assert batch.released == ["r"]
+    assert not streams.knows("r", 0)
+    assert streams.on_frame(frame(delta("b", 1)), 5).cancels == []
+
+
+def test_a_stream_is_known_up_to_its_term() -> None:
+    streams = table(inherited(term=2))
+    assert [streams.knows("r", term) for term in (0, 2, 3)] == [True, True, False]
+    streams.on_frame(frame(delta("a", finish="stop")), 0)
+    assert [streams.knows("r", term) for term in (0, 2, 3)] == [True, True, False]
 
 
 def test_frames_of_an_older_run_are_dropped() -> None:
@@ -245,7 +364,7 @@ def test_a_cancelled_choice_aborts_and_the_last_one_brings_the_usage() -> None:
 def test_silence_of_a_running_choice_fails_the_stream() -> None:
     streams = table(stream())
     streams.on_frame(frame(delta("a")), 5)
-    assert streams.expire(14.9, 0) == Batch()
+    assert failure_code(streams.expire(14.9, 0)) is None
     batch = streams.expire(15, 0)
     assert failure_code(batch) == "lost"
     assert batch.cancels
@@ -268,7 +387,9 @@ def test_an_ended_choice_is_not_silent() -> None:
     streams = table(stream(plain_choice(), plain_choice()))
     streams.on_frame(frame(delta("a", finish="stop"), delta("b", choice=1)), 0)
     streams.on_frame(frame(delta("c", 1, choice=1)), 9)
-    assert streams.expire(15, 0) == Batch()
+    batch = streams.expire(15, 0)
+    assert failure_code(batch) is None
+    assert batch.wants == {("m", "w"): [Want("r", 1, 2)]}
 
 
 def test_a_dead_worker_costs_the_streams_it_was_writing() -> None:
@@ -295,5 +416,8 @@ def test_a_bug_of_a_parser_costs_its_own_stream_only() -> None:
 def test_at_the_end_of_the_process_every_stream_is_told() -> None:
     streams = table(stream(request_id="a"), stream(request_id="b"))
     batch = streams.abandon(0)
-    assert [d.failed.code for d in sent(batch) if d.failed] == ["unavailable"] * 2
+    assert [(d.failed.code, d.failed.error_code) for d in sent(batch) if d.failed] == [
+        ("unavailable", OWNER_STOPPING)
+    ] * 2
+    assert (batch.cancels, batch.receipts) == ([], [])  # whoever comes next needs the runs
     assert len(streams) == 0

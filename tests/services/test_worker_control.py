@@ -144,6 +144,24 @@ async def test_the_owner_of_the_latest_term_cancels() -> None:
         assert (await other.ended()).finish == "abort"
 
 
+@pytest.mark.parametrize("logprobs", [None, 1])
+async def test_a_new_owner_gets_what_earlier_attempts_wrote_or_hears_that_it_cannot(
+    logprobs: int | None,
+) -> None:
+    sampling = Sampling(max_tokens=1000, logprobs=logprobs)
+    async with working(scripted({"text": "abcd"})) as bench:
+        other = await other_inbox(bench)
+        await ask(bench, OTHER, Want("r", 0, -1, 1))
+        await bench.put(job(attempt=1, prefix_token_ids=ids("ab"), sampling=sampling))
+        await other.until(other.deltas)
+        if logprobs is None:
+            await other.ended()
+            assert other.text() == "abcd"
+        else:
+            first = other.deltas()[0]
+            assert (first.finish, first.error_code) == ("error", "lost")
+
+
 async def test_ids_of_earlier_attempts_come_with_the_first_delta() -> None:
     control_job = job(attempt=2, prefix_token_ids=(7, 8))
     kept = Kept(limit=100, keep_s=60, clock=lambda: 0.0)
