@@ -32,6 +32,8 @@ from toolrail.telemetry import Telemetry, semconv
 
 log: Final = logging.getLogger(__name__)
 
+_ENVELOPE_BYTES: Final = 1024
+
 _PROMPT_KEPT_S: Final = 3600.0
 """A prompt that travels as a blob goes by itself after this, or at its request's deadline."""
 
@@ -105,14 +107,16 @@ class Intake:
         stream = _stream(prepare, prepared)
         payload = encode(stream)
         blob = None
-        if len(payload) > self._bus.max_payload_bytes:
+        # With room for the envelope of the answer that holds it.
+        room = self._bus.max_payload_bytes - _ENVELOPE_BYTES
+        if len(payload) > room:
             blob = f"prompt.{prepare.request_id}"
             kept_s = min(_PROMPT_KEPT_S, _seconds_left(prepare))
             ids = encode_token_ids(stream.prompt_token_ids)
             await self._bus.blobs.put(blob, ids, ttl_s=kept_s)
             stream = msgspec.structs.replace(stream, prompt_token_ids=(), prompt_blob=blob)
             payload = encode(stream)
-        if len(payload) > self._bus.max_payload_bytes:
+        if len(payload) > room:
             raise CallerError(
                 "The tools and formats of this request are too large for this deployment.",
                 param="tools",
@@ -132,7 +136,10 @@ class Intake:
         self._metrics.accepted(prepared.settled, _family(prepared))
         self._telemetry.event("toolrail.prepared", _facts(prepared))
         self._telemetry.event("toolrail.enforcement", _enforcement(prepared))
-        return _accepted(reply, stream, prepared)
+        accepted = _accepted(reply, stream, prepared, payload)
+        if len(encode(accepted)) > self._bus.max_payload_bytes:
+            return msgspec.structs.replace(accepted, handed=None)
+        return accepted
 
 
 def _seconds_left(prepare: Prepare) -> float:
@@ -199,10 +206,11 @@ def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
             checks=constraint.checks,
         ),
         reply_subject=prepare.reply_subject,
+        term=prepare.term,
     )
 
 
-def _accepted(reply: Accepted, stream: Stream, prepared: Prepared) -> Accepted:
+def _accepted(reply: Accepted, stream: Stream, prepared: Prepared, handed: bytes) -> Accepted:
     """The postprocessor's `Accepted`, with what the gateway must know of the request."""
     request = prepared.request
     return msgspec.structs.replace(
@@ -212,9 +220,7 @@ def _accepted(reply: Accepted, stream: Stream, prepared: Prepared) -> Accepted:
         num_choices=stream.num_choices,
         stream=request.stream,
         include_usage=request.include_usage,
-        parse=stream.parse,
-        prompt_token_ids=stream.prompt_token_ids,
-        prompt_blob=stream.prompt_blob,
+        handed=handed,
         enforcement=prepared.settled.enforcement,
         forced_call=request.choice.mode if request.choice.mode in ("required", "named") else "",
         echo=_echo(prepared),
