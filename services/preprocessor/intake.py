@@ -91,7 +91,9 @@ class Intake:
         if prepare.count_only:
             tokens = await self._preparing.count(body, prepare.api, models=prepare.models)
             return Accepted(request_id=prepare.request_id, instance="", prompt_tokens=tokens)
-        prepared = await self._preparing.prepare(body, prepare.api, models=prepare.models)
+        prepared = await self._preparing.prepare(
+            body, prepare.api, models=prepare.models, owner=prepare.owner
+        )
         with self._metrics.stage("hand_over"):
             return await self._hand_over(prepare, prepared)
 
@@ -225,6 +227,7 @@ def _accepted(reply: Accepted, stream: Stream, prepared: Prepared, handed: bytes
         forced_call=request.choice.mode if request.choice.mode in ("required", "named") else "",
         echo=_echo(prepared),
         namespaces=dict(request.origin.namespaces),
+        chain=request.origin.chain,
     )
 
 

@@ -16,6 +16,7 @@ from toolrail.bus import subjects
 from toolrail.errors import FaultError
 from toolrail.service import Runtime
 from toolrail.settings import PreprocessorSettings
+from toolrail.stored import StoredResponses
 
 log: Final = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
         models,
         tags,
         metrics,
+        StoredResponses(runtime.bus.documents),
         # Before whoever waits for the hand-over gives up.
         check_budget_s=0.7 * settings.hand_over_timeout_s,
     )

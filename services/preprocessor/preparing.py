@@ -6,8 +6,8 @@ are `toolrail.openai`'s; here they get threads, tokenizers and other processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -27,8 +27,10 @@ from toolrail.openai.chat import ChatRequest, check_chat
 from toolrail.openai.constraint import Setting
 from toolrail.openai.prompt import render_prompt
 from toolrail.openai.refusals import shortened
-from toolrail.openai.responses import check_responses
-from toolrail.openai.sampling import resolve
+from toolrail.openai.responses.request import read_responses, responses_request
+from toolrail.openai.sampling import CONTEXT_EXCEEDED, resolve
+from toolrail.openai.truncation import room_for_answer, shortened_requests
+from toolrail.stored import StoredResponses
 
 _SMALL_BODY_BYTES: Final = 32 << 10
 """Parsed in less time than a thread takes to start."""
@@ -38,10 +40,9 @@ _THREADS: Final = 4
 
 _PARSE: Final[Mapping[Api, Callable[[bytes], ChatRequest]]] = {
     "chat": check_chat,
-    "responses": check_responses,
     "messages": check_messages,
 }
-"""What reads the body of each API: all of them end in one form."""
+"""What reads the body of an API that needs nothing beside it: all of them end in one form."""
 
 T = TypeVar("T")
 
@@ -60,15 +61,17 @@ class Prepared:
 class Preparing:
     """Prepares requests; one for a process, any number of requests at once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what is shared by all requests, each given once)
         self,
         directory: Directory,
         models: Models,
         tags: TagCheck,
         metrics: PreprocessorMetrics,
+        stored: StoredResponses,
         *,
         check_budget_s: float,
     ) -> None:
+        self._stored = stored
         self._directory = directory
         self._models = models
         self._constraining = Constraining(tags, self._in_thread, check_budget_s)
@@ -76,15 +79,26 @@ class Preparing:
         self._threads = anyio.CapacityLimiter(_THREADS)
 
     async def prepare(
-        self, body: bytes, api: Api = "chat", *, models: Sequence[str] | None = None
+        self,
+        body: bytes,
+        api: Api = "chat",
+        *,
+        models: Sequence[str] | None = None,
+        owner: str = "",
     ) -> Prepared:
-        """The request in `body`, ready for an engine; `models` are those the caller may ask for.
+        """The request in `body`, ready for an engine.
+
+        `models` are those the caller may ask for, `owner` is whose stored responses it may follow.
 
         Raises:
             CallerError: the request is at fault.
             FaultError: we are, or a peer is.
         """
-        request, model, prompt, ids = await self._prompted(body, _PARSE[api], models)
+        if api == "responses":
+            reading = self._response(body, owner)
+        else:
+            reading = self._parse(body, _PARSE[api])
+        request, model, prompt, ids = await self._prompted(reading, models)
         starts_in = model.dialect.starts_in(prompt)
         sampling = resolve(request.wishes, model.card, len(ids))
         setting = Setting(
@@ -101,15 +115,15 @@ class Preparing:
     async def count(self, body: bytes, api: Api, *, models: Sequence[str] | None = None) -> int:
         """How many tokens the prompt of the request in `body` has. Raises as `prepare` does."""
         parse = check_count if api == "messages" else _PARSE[api]
-        _, _, _, ids = await self._prompted(body, parse, models)
+        _, _, _, ids = await self._prompted(self._parse(body, parse), models)
         return len(ids)
 
     async def _prompted(
-        self, body: bytes, parse: Callable[[bytes], ChatRequest], models: Sequence[str] | None
+        self, reading: Awaitable[ChatRequest], models: Sequence[str] | None
     ) -> tuple[ChatRequest, ServedModel, str, Sequence[int]]:
         """The request, its model, its prompt and the prompt's ids."""
         with self._metrics.stage("parse"):
-            request = await self._parse(body, parse)
+            request = await reading
         if not allowed(request.model, models):
             raise CallerError(
                 f"This API key may not use the model '{shortened(request.model)}'.",
@@ -118,15 +132,65 @@ class Preparing:
                 status=403,
             )
         model = await self._model(request.model)
+        try:
+            return request, model, *await self._fitting(request, model)
+        except CallerError as error:
+            if error.code != CONTEXT_EXCEEDED:
+                raise
+            if not request.truncate:
+                raise _renamed(error, request.origin.conversation) from error
+            found = await self._shortened(request, model)
+            if found is None:
+                raise _renamed(error, request.origin.conversation) from error
+            return found
+
+    async def _fitting(self, request: ChatRequest, model: ServedModel) -> tuple[str, list[int]]:
+        """The prompt and its ids."""
         with self._metrics.stage("render"):
             prompt = await self._render(request, model)
         with self._metrics.stage("tokenize"):
             ids = await fitting_ids(
                 model.tokenizer, prompt, model.card, max_bytes=model.max_prompt_bytes
             )
-        return request, model, prompt, ids
+        return prompt, ids
 
-    async def _parse(self, body: bytes, parse: Callable[[bytes], ChatRequest]) -> ChatRequest:
+    async def _shortened(
+        self, request: ChatRequest, model: ServedModel
+    ) -> tuple[ChatRequest, ServedModel, str, Sequence[int]] | None:
+        """The request without the fewest of its oldest messages; None: not even the last fits.
+
+        One rendering for each halving of the conversation.
+        """
+        shorter = shortened_requests(request)
+        most = model.card.context_length - room_for_answer(request, model.card)
+        found = None
+        low, high = 0, len(shorter)
+        while low < high:
+            middle = (low + high) // 2
+            fits = None
+            try:
+                fits = await self._fitting(shorter[middle], model)
+            except CallerError as error:
+                if error.code != CONTEXT_EXCEEDED:
+                    raise
+            if fits is None or len(fits[1]) > most:
+                low = middle + 1
+            else:
+                high = middle
+                found = shorter[middle], model, *fits
+        return found
+
+    async def _response(self, body: bytes, owner: str) -> ChatRequest:
+        """A Responses request, with what was stored and it refers to."""
+        draft = await self._parse(body, read_responses)
+        chain: tuple[str, ...] = ()
+        if draft.previous is not None:
+            chain = await self._stored.chain(draft.previous, owner)
+        past = await self._stored.past(chain, draft.references, owner)
+        request = await self._in_thread(partial(responses_request, draft, past))
+        return replace(request, origin=replace(request.origin, chain=chain))
+
+    async def _parse(self, body: bytes, parse: Callable[[bytes], T]) -> T:
         if len(body) <= _SMALL_BODY_BYTES:
             return parse(body)
         return await self._in_thread(partial(parse, body))
@@ -157,3 +221,8 @@ class Preparing:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """The result of `work`; a caller whose deadline passes does not wait for it."""
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
+
+
+def _renamed(error: CallerError, param: str) -> CallerError:
+    """The refusal, of the field as the request's API calls it."""
+    return CallerError(error.message, param=param, code=error.code, status=error.status)

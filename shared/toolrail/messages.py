@@ -71,7 +71,7 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
     `models`: names the caller may ask for, with `*` and `?`; None: all. `count_only`: answer with
-    `Accepted.prompt_tokens` and hand nothing on.
+    `Accepted.prompt_tokens` and hand nothing on. `owner`: whose stored responses it may refer to.
     `body_blob`: object-store name of a body too large for one message (then `body` is empty); the
     gateway deletes it when it has its answer. `term`: see Stream; above 0 when the gateway asks
     again, since whom it asked first has died.
@@ -85,6 +85,7 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     models: tuple[str, ...] | None = None
     count_only: bool = False
     term: int = 0
+    owner: str = ""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -181,7 +182,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
     it hand the stream to another postprocessor. `echo`: a JSON object of the request's fields that
     the response objects of its API repeat (Responses: instructions, tools ...), empty where there
     are none. `namespaces`: the names under which models know the members of namespaces, each with
-    its namespace and its name there. `forced_call`: the call that the request's tool choice forces.
+    its namespace and its name there. `chain`: the stored responses that it follows, oldest first.
+    `forced_call`: the call that the request's tool choice forces.
     """
 
     version: int = SCHEMA_VERSION
@@ -200,6 +202,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
     echo: bytes = b""
     forced_call: Literal["", "required", "named"] = ""
     namespaces: dict[str, tuple[str, str]] = {}
+    chain: tuple[str, ...] = ()
     handed: bytes | None = None
 
 

@@ -32,6 +32,7 @@ from toolrail.messages import (
 )
 from toolrail.service import serving
 from toolrail.settings import PreprocessorSettings
+from toolrail.stored import StoredResponses
 from toolrail.telemetry import Telemetry
 
 MODEL = "tiny/model"
@@ -189,7 +190,14 @@ async def bench(
         served = Models(runtime.directory, template_timeout_s=made.template_timeout_s)
         intake = Intake(
             own,
-            Preparing(runtime.directory, served, tags, metrics, check_budget_s=7.0),
+            Preparing(
+                runtime.directory,
+                served,
+                tags,
+                metrics,
+                StoredResponses(runtime.bus.documents),
+                check_budget_s=7.0,
+            ),
             metrics,
             runtime.telemetry,
             hand_over_timeout_s=made.hand_over_timeout_s,

@@ -70,6 +70,7 @@ class Origin:
         schemas: path of each tool's schema, by name; None: as Chat Completions has them.
         namespaces: namespace and own name of tools that the model knows by another, by that one.
         echo: fields of the request that the response object repeats.
+        chain: stored responses that it follows, oldest first.
     """
 
     conversation: str = "messages"
@@ -77,6 +78,7 @@ class Origin:
     schemas: Mapping[str, str] | None = None
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     echo: Mapping[str, object] = field(default_factory=dict[str, object])
+    chain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar, overload
+from typing import Final, TypeVar, overload
 
 from toolrail.errors import CallerError
 from toolrail.messages import ModelCard, Sampling
 from toolrail.openai.limits import MAX_SEED
 from toolrail.openai.refusals import refusal, shortened
 from toolrail.openai.wire import ChatBody
+
+CONTEXT_EXCEEDED: Final = "context_length_exceeded"
+"""The published code for a prompt that does not fit."""
 
 T = TypeVar("T")
 
@@ -123,7 +126,7 @@ def context_exceeded(card: ModelCard, what: str) -> CallerError:
         f"This model's context length is {card.context_length:,} tokens, but the prompt {what}: "
         "shorten the messages or the tools.",
         param="messages",
-        code="context_length_exceeded",
+        code=CONTEXT_EXCEEDED,
     )
 
 
