@@ -102,6 +102,9 @@ def _spelled(entry: Arguments, left_free: Sequence[str]) -> Arguments:
 def _arguments(tool: Tool, options: TagOptions, style: str, param: str) -> Arguments:
     if tool.strict is False and options.schema == "auto":
         return Arguments.free(tool, "not_strict", "the tool says strict: false")
+    if tool.grammar is not None:  # whatever the schema mode: it was asked for
+        report = HeldSchema(tool.name, tool.strict, SchemaReport(("#/format/grammar",)))
+        return Arguments(tool, tool.parameters, report, must_hold=True)
     must_hold = tool.strict is True or options.schema == "strict"
     if tool.parameters is None:
         return Arguments(tool, None, HeldSchema(tool.name, tool.strict), must_hold)
@@ -193,10 +196,14 @@ def _each_tried(
         if verdict is None:
             tried.append(entry)
         elif entry.must_hold or verdict.code == TOO_EXPENSIVE:
-            raise blamed(verdict, params[entry.tool.name], f"function '{entry.tool.name}'")
+            raise blamed(verdict, params[entry.tool.name], _owner(entry.tool))
         else:
             tried.append(Arguments.free(entry.tool, "engine", verdict.message))
     return tuple(tried)
+
+
+def _owner(tool: Tool) -> str:
+    return f"{'function' if tool.kind == 'function' else 'custom tool'} '{tool.name}'"
 
 
 def blamed(verdict: CallerError, param: str, owner: str) -> CallerError:

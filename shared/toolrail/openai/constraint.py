@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from toolrail.errors import CallerError
+from toolrail.grammars import UnheldGrammarError
 from toolrail.messages import Guidance
 from toolrail.openai.answers import JsonAnswer
 from toolrail.openai.chat import ChatRequest, Origin
@@ -27,8 +28,16 @@ from toolrail.openai.compilable import (
     refuse_lost,
 )
 from toolrail.openai.guided import bare, guided_call
-from toolrail.openai.inputs import refuse_grammars
-from toolrail.openai.policy import Bare, GuidedCall, Tagged, Unconstrained, decide, tool_policy
+from toolrail.openai.inputs import refuse_grammars, refuse_unheld, unheld
+from toolrail.openai.policy import (
+    Bare,
+    Decision,
+    GuidedCall,
+    Tagged,
+    Unconstrained,
+    decide,
+    tool_policy,
+)
 from toolrail.openai.refusals import refusal
 from toolrail.openai.report import HeldSchema, Report
 from toolrail.openai.setting import (
@@ -85,15 +94,10 @@ def settle(request: ChatRequest, setting: Setting) -> Settling:
     """
     refuse_grammars(request.tools, setting.deployment.options)
     decided = decide(request, setting.deployment)
-    match decided.decision:
-        case Unconstrained(reason):
-            constraint = _unconstrained(tool_policy(request, setting.deployment), setting, reason)
-        case Bare(guided):
-            constraint = yield from bare(request, setting, guided)
-        case Tagged() as tagged:
-            constraint = yield from _tagged(request, setting, tagged)
-        case GuidedCall(policy):
-            constraint = yield from guided_call(request, setting, policy)
+    try:
+        constraint = yield from _held(request, setting, decided.decision)
+    except UnheldGrammarError as error:
+        raise unheld(error, schema_params(request)) from error
     if request.wishes.ignore_eos and constraint.report.held_by != "nothing":
         raise refusal(
             "'ignore_eos' lets the engine run on unconstrained after the end of the grammar that "
@@ -107,6 +111,20 @@ def settle(request: ChatRequest, setting: Setting) -> Settling:
         setting.deployment,
         answer=answer_schema(request.answer),
     )
+
+
+def _held(request: ChatRequest, setting: Setting, decision: Decision) -> Settling:
+    match decision:
+        case Unconstrained(reason):
+            policy = tool_policy(request, setting.deployment)
+            refuse_unheld(request.choice.callable, schema_params(request))
+            return _unconstrained(policy, setting, reason)
+        case Bare(guided):
+            return (yield from bare(request, setting, guided))
+        case Tagged() as tagged:
+            return (yield from _tagged(request, setting, tagged))
+        case GuidedCall(policy):
+            return (yield from guided_call(request, setting, policy))
 
 
 def _unconstrained(policy: ToolPolicy, setting: Setting, reason: str) -> Constraint:
@@ -191,6 +209,8 @@ def _untagged(
 ) -> Settling:
     """The family has no tag for this, or none that the engine takes, for this `reason`."""
     policy = tagged.policy
+    if policy.choice != "none":
+        refuse_unheld(policy.tools, schema_params(request))
     if answer is not None:
         return Constraint(
             Guidance(structural_tag=tag_json(answer.format)),

@@ -6,10 +6,11 @@ By the product specification such a tool is refused before generation. The struc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from toolrail.errors import CallerError
+from toolrail.grammars import UnheldGrammarError
 from toolrail.openai.refusals import refusal
 from toolrail.structural_tag import TagOptions
 from toolrail.tools import Tool
@@ -33,6 +34,27 @@ def refuse_grammars(
     for index, tool in enumerate(tools):
         if tool.grammar is not None:
             raise _refused(tool, f"tools[{index}].{place}")
+
+
+def unheld(error: UnheldGrammarError, params: Mapping[str, str]) -> CallerError:
+    """The 400 for a grammar that cannot be held; `params`: path of each tool's format, by name."""
+    return refusal(
+        f"The grammar of custom tool '{error.tool}' cannot be held: {error.reason}.",
+        param=params[error.tool],
+        code="invalid_grammar",
+    )
+
+
+def refuse_unheld(tools: Sequence[Tool], params: Mapping[str, str]) -> None:
+    """Returns unless one of the callable `tools` has a grammar: no structural tag holds them.
+
+    Raises:
+        CallerError: names the tool.
+    """
+    for tool in tools:
+        if tool.grammar is not None:
+            reason = "no structural tag holds the calls of this request"
+            raise unheld(UnheldGrammarError(reason, tool.name), params)
 
 
 def _refused(tool: Tool, param: str) -> CallerError:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolrail.arguments.types import as_list, as_mapping, is_mapping
-from toolrail.structural_tag import TagFormat, TagOptions
+from toolrail.grammars import UnheldGrammarError
+from toolrail.structural_tag import TagFormat, TagOptions, grammar
 from toolrail.structural_tag.elements import (
     MAX_WHITESPACE,
     UNSAFE_NAME,
@@ -21,6 +22,7 @@ from toolrail.structural_tag.elements import (
     kinds_told,
     properties_of,
 )
+from toolrail.structural_tag.inputs import input_rules
 from toolrail.structural_tag.notation import notation_grammar
 from toolrail.syntax import ArgumentStyle, JsonStyle, NotationStyle, XmlStyle
 from toolrail.tools import JsonSchema, Tool
@@ -40,20 +42,33 @@ class Held:
 
 def held_arguments(style: ArgumentStyle, tool: Tool, options: TagOptions) -> Held:
     """The format of `tool`'s arguments under the deployment's schema mode."""
+    if tool.grammar is not None:
+        return Held(grammar(_input_rules(style, tool, options)))
     root = _root(tool, options)
     any_order = options.tool_arguments_any_order
     if isinstance(style, JsonStyle):
         return Held(json_schema(style.style, root, any_order=any_order))
     if isinstance(style, NotationStyle):
-        grammar, free = notation_grammar(style, root, any_order=any_order)
-        return Held({"type": "grammar", "grammar": grammar}, free)
+        rules, free = notation_grammar(style, root, any_order=any_order)
+        return Held(grammar(rules), free)
     return _held_elements(style, root, options)
 
 
 def held_rules(style: NotationStyle, tool: Tool, options: TagOptions, prefix: str) -> str:
     """The rules of the grammar of `tool`'s arguments, from `<prefix>root` on, to stand in one."""
+    if tool.grammar is not None:
+        return _input_rules(style, tool, options, prefix)
     any_order = options.tool_arguments_any_order
     return notation_grammar(style, _root(tool, options), any_order=any_order, prefix=prefix)[0]
+
+
+def _input_rules(style: ArgumentStyle, tool: Tool, options: TagOptions, prefix: str = "") -> str:
+    assert tool.grammar is not None
+    try:
+        guarded = options.exclude_special_tokens is not False
+        return input_rules(style, tool.grammar, guarded=guarded, prefix=prefix)
+    except UnheldGrammarError as error:
+        raise UnheldGrammarError(error.reason, tool.name) from None
 
 
 def _root(tool: Tool, options: TagOptions) -> Mapping[str, object]:

@@ -10,6 +10,8 @@ Source: ECMA-262, *Patterns* and annex B.1.2, as far as JSON Schema's users writ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from toolrail.schema.regex.charset import (
@@ -52,6 +54,30 @@ _UNHELD: Final = {
     **dict.fromkeys("pP", "Unicode property"),
     **dict.fromkeys("123456789k", "back reference"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    r"""What of expressions differs between languages.
+
+    Attributes:
+        classes: the characters of `\d`, `\w` and so on.
+        dot: those of a dot.
+        lenient: whether what means nothing is read as characters (annex B), as a browser does.
+        fold: what a set of characters is when case is ignored; None: it counts.
+    """
+
+    classes: Mapping[str, CharSet]
+    dot: CharSet
+    lenient: bool = False
+    fold: Callable[[CharSet], CharSet] | None = None
+
+    def folded(self, chars: CharSet) -> CharSet:
+        """The set, with the other cases of its characters where case is ignored."""
+        return self.fold(chars) if self.fold is not None else chars
+
+
+ECMA: Final = Dialect(_CLASSES, ANY - LINE_END, lenient=True)
 _HEX: Final = frozenset("0123456789abcdefABCDEF")
 _REFUSED_GROUPS: Final = {
     "?<=": "look-behind",
@@ -75,9 +101,9 @@ class RegexError(Exception):
         self.is_valid = is_valid
 
 
-def parse(pattern: str) -> Regex:
+def parse(pattern: str, dialect: Dialect = ECMA) -> Regex:
     """The expression. O(length). Raises RegexError."""
-    return _Parser(pattern).regex()
+    return _Parser(pattern, dialect).regex()
 
 
 def _broken(what: str) -> RegexError:
@@ -89,8 +115,9 @@ def _unheld(what: str) -> RegexError:
 
 
 class _Parser:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, dialect: Dialect) -> None:
         self._text = pattern
+        self._dialect = dialect
         self._at = 0
         self._depth = 0
 
@@ -152,14 +179,15 @@ class _Parser:
             return Chars(self._class())
         if character == "\\":
             return Chars(self._escape(in_class=False))
-        return Chars(ANY - LINE_END if character == "." else of(character))
+        dialect = self._dialect
+        return Chars(dialect.dot if character == "." else dialect.folded(of(character)))
 
     def _group(self) -> Node:
         for opener, feature in _REFUSED_GROUPS.items():
             if self._text.startswith(opener, self._at):
                 raise _unheld(feature)
         if not self._eat("?:") and self._eat("?"):
-            if not self._eat("<"):
+            if not self._eat("<") and (self._dialect.lenient or not self._eat("P<")):
                 raise _broken("unknown group")
             name_end = self._text.find(">", self._at)
             if name_end <= self._at:
@@ -215,19 +243,26 @@ class _Parser:
         end = self._text.find("}", self._at)
         first, comma, second = self._text[self._at + 1 : end].partition(",")
         if end < 0 or not _is_number(first):
+            if end > 0 and not self._dialect.lenient and not first and _is_number(second):
+                raise _unheld("bounds without the lower one")
             return False
         return not comma or second == "" or _is_number(second)
 
     def _class(self) -> CharSet:
         negated = self._eat("^")
         members = NONE
+        if not self._dialect.lenient and self._eat("]"):
+            members = of("]")  # at its beginning it ends nothing
         while not self._eat("]"):
+            if not self._dialect.lenient and self._text.startswith(("[:", "&&"), self._at):
+                raise _unheld("class inside a class")
             low = self._class_member()
             if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
                 members |= _range(low, self._class_member())
             else:
                 members |= low
+        members = self._dialect.folded(members)
         return ~members if negated else members
 
     def _class_member(self) -> CharSet:
@@ -242,15 +277,20 @@ class _Parser:
             raise _broken("\\ at the end")
         character = self._text[self._at]
         self._at += 1
-        if character in "xuc":
-            return self._coded(character)
+        if character in ("xuc" if self._dialect.lenient else "xu"):
+            return self._dialect.folded(self._coded(character))
         if character == "0" and self._peek().isdigit():
             raise _unheld("octal escape")
         if character in _UNHELD and not (in_class and character in "bk"):
             raise _unheld(_UNHELD[character])
         if in_class and character == "b":
             return of("\b")
-        return _CLASSES.get(character) or of(_CONTROLS.get(character, character))
+        found = self._dialect.classes.get(character)
+        if found is not None:
+            return found
+        if character not in _CONTROLS and not self._dialect.lenient and character.isalnum():
+            raise _unheld(f"escape \\{character}")
+        return self._dialect.folded(of(_CONTROLS.get(character, character)))
 
     def _coded(self, kind: str) -> CharSet:
         if kind == "c":
@@ -270,6 +310,8 @@ class _Parser:
         width = 2 if kind == "x" else 4
         code = _code(self._text[self._at : self._at + width])
         if code is None or self._at + width > len(self._text):
+            if not self._dialect.lenient:
+                raise _broken(f"bad \\{kind}")
             return of(kind)  # annex B: an incomplete escape is the letter
         self._at += width
         if 0xD800 <= code <= 0xDBFF:
