@@ -15,7 +15,9 @@ from services.gateway.answer import Outcome
 from services.gateway.chat import chat_completions
 from services.gateway.exchange import (
     CLIENT_LEFT,
+    X_REQUEST_ID,
     ErrorShape,
+    ErrorStatus,
     Exchange,
     Header,
     Receive,
@@ -24,6 +26,9 @@ from services.gateway.exchange import (
 )
 from services.gateway.failures import error_body, failure, failure_of, http_status
 from services.gateway.gateway import Gateway
+from services.gateway.messages import errors as messages_errors
+from services.gateway.messages.count import count_tokens
+from services.gateway.messages.surface import create_message
 from services.gateway.responses.surface import create_response
 from toolrail.errors import CallerError, ToolrailError
 from toolrail.messages import Failed
@@ -42,6 +47,8 @@ class Route:
         label: stands for all paths of the route in metrics.
         handlers: by method.
         error_body: the error object of its API.
+        error_status: the status of a failure in its API.
+        id_header: what clients of its API know a request's id by, beside `x-request-id`.
         public: whether it needs no API key.
     """
 
@@ -49,6 +56,8 @@ class Route:
     handlers: Mapping[str, Handler]
     error_body: ErrorShape = error_body
     public: bool = False
+    error_status: ErrorStatus = http_status
+    id_header: bytes = X_REQUEST_ID
 
 
 def _route(
@@ -59,11 +68,23 @@ def _route(
     return Route(label, handlers, error_body, public)
 
 
+def _messages_route(label: str, handler: Handler) -> Route:
+    return Route(
+        label,
+        {"POST": handler},
+        messages_errors.error_body,
+        error_status=messages_errors.error_status,
+        id_header=b"request-id",
+    )
+
+
 ROUTES: Final[Mapping[str, Route]] = {
     route.label: route
     for route in (
         _route("/v1/chat/completions", POST=chat_completions),
         _route("/v1/responses", POST=create_response),
+        _messages_route("/v1/messages", create_message),
+        _messages_route("/v1/messages/count_tokens", count_tokens),
         _route("/v1/models", GET=discovery.list_models),
         _route("/health", public=True, GET=discovery.health),
         _route("/live", public=True, GET=discovery.live),
@@ -96,6 +117,8 @@ class App:
         exchange = Exchange(scope, receive, send, request_id=ids.new_request_id())
         route = route_of(exchange.path)
         exchange.error_body = route.error_body
+        exchange.error_status = route.error_status
+        exchange.id_header = route.id_header
         telemetry, meters = self._gateway.telemetry, self._gateway.meters
         began = time.perf_counter()
         with (

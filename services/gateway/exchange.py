@@ -25,6 +25,10 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
 ErrorShape: TypeAlias = Callable[[Failed], bytes]
 """A failure in the words of an API: a whole body, or what ends a stream."""
+ErrorStatus: TypeAlias = Callable[[Failed], int]
+"""The status of a failure in an API."""
+
+X_REQUEST_ID: Final = b"x-request-id"
 
 ABORT: Final = "toolrail.abort"
 """ASGI extension of our server: cut the connection without waiting for what is unsent."""
@@ -69,6 +73,8 @@ class Exchange:
         complete: the answer is sent to its end.
         client_left: the client closed the connection before that.
         error_body: how the API that was called words a failure; OpenAI's unless its route says.
+        error_status: the status it has there.
+        id_header: the name by which clients of that API know the request's id.
         key: the record of the caller's API key; None where no keys are in use.
     """
 
@@ -80,6 +86,8 @@ class Exchange:
         self.complete = False
         self.client_left = False
         self.error_body: ErrorShape = error_body
+        self.error_status: ErrorStatus = http_status
+        self.id_header = X_REQUEST_ID
         self.key: KeyRecord | None = None
         self._scope = scope
         self._receive = receive
@@ -175,7 +183,7 @@ class Exchange:
         seconds = retry_after_s(failed)
         if seconds is not None:
             extra.append((b"retry-after", b"%d" % seconds))
-        await self.send(http_status(failed), self.error_body(failed), headers=extra)
+        await self.send(self.error_status(failed), self.error_body(failed), headers=extra)
 
     async def fail(self, failed: Failed, *, headers: Iterable[Header] = ()) -> None:
         """Tell the client of a failure, in whatever way the answer still has room for."""
@@ -214,7 +222,10 @@ class Exchange:
             pass
 
     async def _start(self, status: int, headers: list[Header]) -> None:
-        headers += [(b"x-request-id", self._public_id.encode("ascii")), *self._extra]
+        public_id = self._public_id.encode("ascii")
+        headers += [(X_REQUEST_ID, public_id), *self._extra]
+        if self.id_header != X_REQUEST_ID:
+            headers.append((self.id_header, public_id))
         if self._lingering:
             headers.append((b"connection", b"close"))
         self.status = status

@@ -1,0 +1,1 @@
+"""The Anthropic Messages API: its answers, streamed and not, and its errors."""
