@@ -130,7 +130,7 @@ def _translated(schema: Any, *, whole: bool) -> Any:
                 pass
             case _:
                 said[key] = value
-    describes = "properties" in schema or "allOf" in schema
+    describes = bool(schema.get("properties")) or "allOf" in schema
     if whole and describes and "additionalProperties" not in schema:
         said["unevaluatedProperties"] = False
     return {"anyOf": [said, {"type": "null"}]} if schema.get("nullable") else said

