@@ -117,11 +117,14 @@ class XmlStyle:
         json_body: whether a call may have one JSON object in place of the elements.
         missing_close: closers of the call that may end a value whose own `close` is missing,
         missing_follow: what must come after such a one for it to count (or the end of stream).
+        missing_ends: whether the value is complete then; else its call is malformed.
         next_ends: whether the opener of another declared parameter ends a value as well.
         values: `text`: raw text, read by the schema; `json_or_text`: a value that is JSON is that
             JSON, and strings that would be are written as JSON.
         framed: whether the frame is always written; else only around values that need it.
         engine: whether the grammar engine knows the style; else parameters are spelled out.
+        counted: the closer, or what it begins with: where a tag counts the characters of a value,
+            the value cannot contain it; "": lengths are not counted beside a closer.
         reserved: what no value may contain under a tag, although the parser would read it: the
             start of a closer, with which a value might go on to the limit. Not where the
             deployment turns exclusions off.
@@ -144,10 +147,12 @@ class XmlStyle:
     quoted: tuple[str, str] | None = None
     missing_close: tuple[str, ...] = ()
     missing_follow: tuple[str, ...] = ()
+    missing_ends: bool = True
     next_ends: bool = False
     values: Literal["text", "json_or_text"] = "text"
     framed: bool = True
     engine: bool = True
+    counted: str = ""
     reserved: str = ""
 
 

@@ -164,15 +164,13 @@ def test_lengths_are_held_beside_the_reservation(kind: str) -> None:
 
 def test_a_length_that_is_too_long_to_count_is_said() -> None:
     pair = dialect("deepseek_v41", "deepseek_v41")
-    schema = {
-        **TEXT,
-        "properties": {"text": {"type": "string", "minLength": 100, "maxLength": 120}},
-    }
+    bounds = {"minLength": 300, "maxLength": 400}
+    schema = {**TEXT, "properties": {"text": {"type": "string", **bounds}}}
     (line,) = pair.left_free(Tool("write", schema), GUARDED)
     assert line.startswith("properties/text/minLength")
     held = tag(schema)
     assert takes(held, "short")
-    assert not takes(held, "a" * 121)
+    assert not takes(held, "a" * 401)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ class TestRawStyles:
         assert held.takes({"a": "short"})
         if style != "minimax_m3_xml":
             assert not held.takes({"a": "x" * 61})
-        assert not held.takes({"a": f"x{style_named(style).closer}y"})
+        if not style_named(style).counts:  # else the family's tag guards what it counts
+            assert not held.takes({"a": f"x{style_named(style).closer}y"})
 
     def test_a_pattern_does_not_open_the_closing_tag(self, style: str) -> None:
         held = HeldArguments(closed({"a": {"type": "string", "pattern": "x.*y"}}), style)

@@ -123,6 +123,7 @@ class XmlArguments:
         return None
 
     def _read_value_open(self, buffer: Buffer, final: bool) -> Read | None:
+        buffer.skip_space()
         opening = buffer.literal((self._style.value_open,), final=final)
         if opening is None:
             return Read.MORE
@@ -174,13 +175,18 @@ class XmlArguments:
         own = end == self._style.close
         if end == self._style.open and self._early is None:
             return self._at_opener(marker, buffer, final)
-        if not own and end not in self._style.missing_close:
+        if not own and (end not in self._style.missing_close or self._quotes):
             return self._see(marker, buffer)
         counts = self._counts(buffer, marker, own, final)
         if counts is None:
             return Read.MORE
         inner = own and self._quoted is not None and self._quoted.closes_parameter()
         return self._take_end(buffer.take(len(marker)), own=own, counts=counts, inner=inner)
+
+    @property
+    def _quotes(self) -> bool:
+        """Whether the value is in the middle of a call that it quotes."""
+        return self._quoted is not None and not self._quoted.over
 
     def _at_opener(self, marker: str, buffer: Buffer, final: bool) -> Read | None:
         """A parameter's opener in a value: data, or what ends a value whose closer is missing."""
@@ -270,11 +276,11 @@ class XmlArguments:
 
     def _end_unclosed(self, buffer: Buffer, final: bool) -> Read | None:
         """No end in sight: at the end of the stream, the first that could be one was it."""
-        if final and self._early is not None:
+        if not final or (buffer.cut and not (self._early and self._style.missing_ends)):
+            return Read.MORE
+        if self._early is not None:
             return self._end_early(buffer)
-        if final and self._inner is not None and not buffer.cut:
-            return self._end_inner(buffer)
-        return Read.MORE
+        return Read.MORE if self._inner is None else self._end_inner(buffer)
 
     def _end_inner(self, buffer: Buffer) -> Read | None:
         """The value ended at the first closer of what proved to be no quoted call."""
@@ -287,7 +293,7 @@ class XmlArguments:
         """The value's own closer is missing: it ended at the first that could be an end."""
         buffer.give_back("".join(self._early or ()))
         self._doubtful = self._early = None
-        return self._end_value()
+        return self._end_value() if self._style.missing_ends else Read.BAD
 
     def _end_value(self) -> Read | None:
         self._at = _At.OPEN

@@ -53,6 +53,7 @@ def dsml(  # noqa: PLR0913 - the fields of a record
     begin, end = f"<{TOKEN}{gap}", f"</{TOKEN}{gap}"
     invoke, invoke_end = f'{begin}invoke name="', f"{end}invoke>"
     parameter = f"{begin}parameter name="
+    block_end = f"{end}{block}>"
     arguments = XmlStyle(
         style=style,
         open=parameter,
@@ -65,11 +66,15 @@ def dsml(  # noqa: PLR0913 - the fields of a record
         json_body=json_body,
         follow=(parameter, invoke_end),
         quoted=(invoke, invoke_end),
+        missing_close=(invoke_end,),
+        missing_follow=(invoke, block_end),
+        missing_ends=False,
+        counted="</｜",
         reserved=reserved,
     )
     return Syntax(
         call=(Lit(invoke), Name(), Lit('">\n'), Args(arguments), Lit(invoke_end)),
-        section=Section(f"{begin}{block}>\n", f"\n{end}{block}>"),
+        section=Section(f"{begin}{block}>\n", f"\n{block_end}"),
         separator="\n",
         trail="",
         lead="\n\n",

@@ -28,7 +28,8 @@ from toolrail.families.family import Family, Marker, PromptPolicy
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.guided import GuidedParser
-from toolrail.parsing.turn import Grammar, TurnParser
+from toolrail.parsing.turn import TurnParser
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.parsing.xtml import (
     ARGUMENT,
     ARGUMENT_END,
@@ -69,7 +70,7 @@ from toolrail.syntax import ReasoningMarkers, TypeAttribute, XmlStyle
 from toolrail.tools import StartsIn, Tool
 
 ARGUMENTS: Final = XmlStyle(
-    style="kimi_k3_xml",
+    style="xtml",
     open=ARGUMENT,
     key_end=SEP,
     close=ARGUMENT_END,
@@ -89,6 +90,8 @@ ARGUMENTS: Final = XmlStyle(
             ("array", "array"),
         ),
     ),
+    engine=False,  # its own style lets any type be said of a union, and pads what is no string
+    counted=CLOSE,
     reserved=CLOSE,
 )
 STRAYS: Final = (

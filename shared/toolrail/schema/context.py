@@ -56,6 +56,7 @@ class Budget:
 
     nodes: int = MAX_NODES
     counted: int = MAX_COUNTED
+    free_text: int = MAX_COUNTED
     positions: int = MAX_POSITIONS
 
     def take_node(self, weight: int = 1) -> bool:
@@ -70,6 +71,13 @@ class Budget:
         if cost > self.counted:
             return False
         self.counted -= cost
+        return True
+
+    def take_free_text(self, weight: int) -> bool:
+        """True, and spent, if free text that counts its characters can still be afforded."""
+        if weight > self.free_text:
+            return False
+        self.free_text -= weight
         return True
 
     def take_positions(self, positions: int) -> bool:

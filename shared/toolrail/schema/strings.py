@@ -15,6 +15,7 @@ from typing import Final
 
 from toolrail.schema.context import MAX_BOUND, Context, Emitted, Place
 from toolrail.schema.formats import FORMATS
+from toolrail.schema.lengths import counted_lengths
 from toolrail.schema.numbers import number
 from toolrail.schema.regex.anchored import whole
 from toolrail.schema.regex.charset import ANY, WORD, of
@@ -24,6 +25,7 @@ from toolrail.schema.regex.syntax import (
     Chars,
     Node,
     Repeat,
+    beginnings,
     can_match,
     counted,
     has_wide_loop,
@@ -45,6 +47,8 @@ MAX_OPTIONALS: Final = 24
 """Parts of a pattern that may be left out one by one."""
 
 
+_TELLING: Final = of('"\t\n\v\f\r ')
+"""With what text begins that may be read as a JSON string, where it may be one."""
 _NAME_CHARS: Final = WORD | of("-.$ ")
 """What names passed by an expression may be made of where names are copied as they are."""
 
@@ -77,6 +81,8 @@ def strings(context: Context, sources: Sequence[Source], place: Place) -> Emitte
     held = _patterned(context, sources, place) or _formatted(context, sources, place)
     if held is not None:
         return _with_lengths(context, sources, place, held, bounds)
+    if context.style.counts and context.is_raw(place):
+        return {"type": "string", **counted_lengths(context, sources, bounds.low, bounds.high)}
     return _lengths_only(context, sources, place, bounds)
 
 
@@ -307,6 +313,10 @@ def _expression(
         node = restricted(node, ANY - of(forbidden))
         for source, keyword in said:
             _narrow(context, source, keyword, f"values cannot hold {forbidden!r}")
+    if context.style.counts_wire and raw and beginnings(node) & _TELLING:
+        for source, keyword in said:
+            detail = "values cannot begin with a quotation mark or white space"
+            _narrow(context, source, keyword, detail)
     if place.level == "top" and context.style.pads:
         for source, keyword in said:
             context.note(

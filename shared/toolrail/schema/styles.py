@@ -24,6 +24,11 @@ class Style:
         notation: the engine has no such style: a grammar is written from the schema, in which
             strings are the same at every level and an expression is of the value, not of the wire.
         pads: the grammar lets white space stand around any value but a plain string.
+        counts: the family's tag counts the characters of raw values (`schema.counting`): what it
+            keeps out of them meanwhile, their closer or what that begins with; "": it does not.
+        uncounted: what values that are counted from a shortest length on cannot do, but others can.
+        counts_wire: characters are counted as they are written, and a string that looks like a JSON
+            string is written as one.
         tells_type: the wire says the type of a value; `one` says it of a value of one type alone,
             and lets any type be said of a union.
     """
@@ -34,6 +39,9 @@ class Style:
     recursive: bool = False
     notation: bool = False
     pads: bool = False
+    counts: str = ""
+    uncounted: str = ""
+    counts_wire: bool = False
     tells_type: Literal["no", "yes", "one"] = "no"
 
     @property
@@ -54,12 +62,33 @@ _STYLES: Final = {
         Style("json"),
         Style("qwen_xml", "</parameter>", '<>"\n\r', pads=True),
         Style("minimax_xml", "</parameter>", '<>"\n\r', pads=True),
-        Style("deepseek_xml", "</｜DSML｜parameter>", '<>"\n\r', tells_type="yes"),
-        Style("deepseek_v4_1_xml", "</｜DSML｜ parameter>", '<>"\n\r', tells_type="yes"),
+        Style(
+            "deepseek_xml",
+            "</｜DSML｜parameter>",
+            '<>"\n\r',
+            counts="</｜",
+            uncounted="hold '</｜'",
+            tells_type="yes",
+        ),
+        Style(
+            "deepseek_v4_1_xml",
+            "</｜DSML｜ parameter>",
+            '<>"\n\r',
+            counts="</｜",
+            tells_type="yes",
+        ),
         Style("glm_xml", "</arg_value>", "<>\n\r", pads=True),
         Style("kimi_k3_xml", "<|close|>argument<|sep|>", "<>\n\r", pads=True, tells_type="one"),
+        Style("xtml", "<|close|>argument<|sep|>", '<>"\n\r', counts="<|close|>", tells_type="yes"),
         Style("rfl", "</rfl:parameter>", '<>"\n\r'),
-        Style("atem", "</atem:parameter>", '<>"\n\r'),
+        Style(
+            "atem",
+            "</atem:parameter>",
+            '<>"\n\r',
+            counts="</at",
+            uncounted="begin with a quotation mark or white space, nor hold '</at'",
+            counts_wire=True,
+        ),
         Style("minimax_m3_xml", "]<]minimax[>[", "<>/[]\n\r", recursive=True),
         Style("minimax_m3", "]<]minimax[>[", "<>/[]\n\r", recursive=True, notation=True),
         Style("gemma4", '<|"|>', notation=True),

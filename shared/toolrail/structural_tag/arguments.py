@@ -19,7 +19,6 @@ from toolrail.structural_tag.elements import (
     Elements,
     is_plain,
     json_schema,
-    kinds_told,
     properties_of,
 )
 from toolrail.structural_tag.inputs import input_rules
@@ -79,7 +78,7 @@ def _root(tool: Tool, options: TagOptions) -> Mapping[str, object]:
 def _held_elements(style: XmlStyle, root: Mapping[str, object], options: TagOptions) -> Held:
     any_order = options.tool_arguments_any_order
     stop = style.reserved if options.exclude_special_tokens is not False else ""
-    if not style.engine or kinds_told(style):
+    if not style.engine:
         writer = Elements(style, root, stop)
         return Held(writer.spelled_out(any_order=any_order), writer.free)
     excludes = [stop] if stop else []

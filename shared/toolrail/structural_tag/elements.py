@@ -14,6 +14,7 @@ from typing import Final
 
 from toolrail.arguments.types import as_list, as_mapping, is_mapping, value_kind
 from toolrail.arguments.writing import parameter_opening, parameter_text
+from toolrail.schema.counting import MAX_LONGEST, counting
 from toolrail.structural_tag import (
     TagFormat,
     any_text,
@@ -24,8 +25,9 @@ from toolrail.structural_tag import (
     sequence,
     tag,
 )
-from toolrail.structural_tag.lengths import text_of_length
+from toolrail.structural_tag.lengths import counted_text
 from toolrail.structural_tag.patterns import (
+    TEXT_BREAKERS,
     any_name_but,
     beginning_as_text,
     without_opening_angle,
@@ -104,8 +106,7 @@ class Elements:
             return self._style.engine and value is not False
         schema = value
         keys = schema.keys() - _ANNOTATIONS
-        # Where the wire tells types, the engine lets any type be said of a union.
-        if "format" in keys or kinds_told(self._style):
+        if "format" in keys:
             return keys == {"type", "format"} and schema["format"] in _FORMATS
         if "$ref" in keys or depth > _MAX_DEPTH:
             target = self._target(schema)
@@ -180,7 +181,7 @@ class Elements:
             return const("")
         style = self._style
         after = [optional(const(style.after))] if style.after else []
-        kinds = {word: kind for kind, word in kinds_told(style)}.values()
+        kinds = {word: kind for kind, word in _kinds_told(style)}.values()
         ways = [self._other(names, "string", any_text(self._guard))]
         ways += [self._other(names, kind, self._json({"type": kind})) for kind in kinds]
         return _star(sequence([either(ways), *after]))
@@ -234,7 +235,7 @@ class Elements:
             return None
         texts = [self._string(name, schema)] if "string" in kinds else []
         others = [k for k in kinds if k != "string"]
-        groups = [[kind] for kind in others] if kinds_told(self._style) else [others]
+        groups = [[kind] for kind in others] if _kinds_told(self._style) else [others]
         return texts + [self._typed(name, {**schema, "type": group}) for group in groups if group]
 
     def _has_odd_references(self, schema: object) -> bool:
@@ -284,19 +285,27 @@ class Elements:
     def _of_length(self, name: str, least: object, most: object) -> TagFormat:
         low = least if isinstance(least, int) and least > 0 else 0
         high = most if isinstance(most, int) and most >= low else None
-        found = text_of_length(self._stop, low, high) if self._stop else None
-        if found is not None:
-            return found
-        if low > _MAX_MIN_LENGTH or self._stop:
+        if self._style.counted:
+            return self._counted(name, low, high)
+        if low > _MAX_MIN_LENGTH:
             self.free.append(f"properties/{name}/minLength: too long to be counted")
             low = 0
         head = [regex(f"[^<]{{{low}}}")] if low else []
-        if low and self._style.values == "json_or_text":
-            # Text that begins like a JSON string might be one, and shorter.
-            head = [regex(f'[^<"\\s][^<]{{{low - 1}}}')]
         if high is not None and high == low:
             return sequence(head or [const("")])
         return sequence([*head, any_text(self._guard, None if high is None else high - low)])
+
+    def _counted(self, name: str, low: int, high: int | None) -> TagFormat:
+        style = self._style
+        found = counting(style.counted, low, high)
+        if found is None:
+            self.free.append(f"properties/{name}/minLength: too long to be counted")
+        if found is None or low == 0:
+            return any_text(self._guard, None if high is None else min(high, MAX_LONGEST))
+        stop = self._stop or (style.close if style.reserved else style.counted)
+        # Text that begins like a JSON string might be one, and shorter.
+        not_first = TEXT_BREAKERS if style.values == "json_or_text" else ""
+        return counted_text(found, stop, low, high, not_first=not_first)
 
     def _typed(self, name: str, schema: Mapping[str, object]) -> TagFormat:
         """A JSON value; strings inside it cannot contain the closing tag."""
@@ -353,7 +362,7 @@ class Elements:
         return kept
 
 
-def kinds_told(style: XmlStyle) -> tuple[tuple[str, str], ...]:
+def _kinds_told(style: XmlStyle) -> tuple[tuple[str, str], ...]:
     """The words for JSON types, where the wire tells them."""
     return style.attribute.kinds if style.attribute else ()
 

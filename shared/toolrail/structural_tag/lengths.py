@@ -2,8 +2,8 @@
 
 The grammar engine holds either: beside an exclusion it drops `minLength` and `maxLength` (0.2.8,
 and 0.2.9 still). A longest length is held by free text that counts its characters. A shortest one
-needs a grammar over (characters so far, matched prefix of the string); a rule of such a grammar
-costs the engine about 20 ms with a vocabulary of 129,000 tokens, hence the bounds below.
+needs a grammar over (characters so far, matched prefix of the string); which way is affordable,
+`schema.counting` tells.
 """
 
 from __future__ import annotations
@@ -12,16 +12,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from toolrail.structural_tag import TagFormat, any_text, either, grammar, sequence
-
-_MAX_SHORTEST: Final = 32
-"""Greatest shortest length that is held where there is no longest one."""
-_MAX_SHORTEST_OF_BOTH: Final = 8
-"""The same beside a longest length: several grammars count up to it."""
-_MAX_COUNTED: Final = 12
-"""Greatest longest length up to which one grammar counts every character."""
-_MAX_EXTRA: Final = 3
-"""Characters of a run over `shortest` that are counted."""
+from toolrail.schema.counting import MAX_EXTRA, MAX_LONGEST, Counting
+from toolrail.structural_tag import TagFormat, any_text, either, grammar, regex, sequence
 
 _Ends: TypeAlias = Callable[[int], bool]
 """Whether the text may end after so many characters."""
@@ -29,91 +21,122 @@ _Moves: TypeAlias = Callable[[int, int], int | None]
 """From a count and the next matched length to the next count; None: not allowed."""
 
 
-def text_of_length(stop: str, shortest: int, longest: int | None) -> TagFormat | None:
-    """Text without `stop`, of that many characters; None when it would cost too much.
+def counted_text(
+    counting: Counting, stop: str, shortest: int, longest: int | None, *, not_first: str = ""
+) -> TagFormat:
+    """Text without `stop`, of that many characters, counted that way.
 
-    The first character of `stop` does not come again in it. With both bounds, one kind of text may
-    be longer: where the character at `shortest` stands in a run that goes on to look like starts
-    of `stop` (`<<<`). To refuse it would ban legal values, so that is left to the check of the
-    arguments.
+    `not_first`: where there is a shortest length, no text begins with one of these characters.
     """
-    if shortest == 0:
-        return any_text([stop], longest)
-    if longest is None:
-        return _up(stop, shortest) if shortest <= _MAX_SHORTEST else None
-    if longest <= _MAX_COUNTED:
-        return _between(stop, shortest, longest)
-    if shortest > _MAX_SHORTEST_OF_BOTH:
-        return None
-    rest = longest - shortest
-    ways = [
-        sequence([_back_after(stop, shortest, extra), any_text([stop], rest - extra)])
-        for extra in range(min(len(stop), _MAX_EXTRA))
-    ]
-    return either([*ways, _not_back(stop, shortest)])
+    most = None if longest is None else min(longest, MAX_LONGEST)
+    counted = _Counted(stop, shortest, not_first)
+    match counting.way:
+        case "longest":
+            return any_text([stop], most)
+        case "least":
+            return counted.up()
+        case "between":
+            return counted.between(shortest if most is None else most)
+        case "both":
+            return counted.both(shortest if most is None else most)
+        case "head":
+            return counted.head(most)
 
 
-def _up(stop: str, shortest: int) -> TagFormat:
-    """`shortest` characters or more."""
-    return _counting(stop, lambda at: at == shortest, lambda at, _: min(at + 1, shortest))
+class _Counted:
+    """The ways to count. `_rules` of a grammar: one for each count and matched length."""
 
+    def __init__(self, stop: str, shortest: int, not_first: str) -> None:
+        self._stop: Final = stop
+        self._shortest: Final = shortest
+        self._not_first: Final = not_first
 
-def _between(stop: str, shortest: int, longest: int) -> TagFormat:
-    return _counting(
-        stop, lambda at: at >= shortest, lambda at, _: at + 1 if at < longest else None
-    )
+    def up(self) -> TagFormat:
+        """`shortest` characters or more."""
+        low = self._shortest
+        return self._grammar(lambda at: at == low, lambda at, _: min(at + 1, low))
 
+    def between(self, longest: int) -> TagFormat:
+        low = self._shortest
+        return self._grammar(lambda at: at >= low, lambda at, _: at + 1 if at < longest else None)
 
-def _back_after(stop: str, shortest: int, extra: int) -> TagFormat:
-    """`shortest` characters and `extra` more, after the last of which nothing of `stop` matches.
+    def both(self, longest: int) -> TagFormat:
+        """From where nothing of `stop` matches any more, free text counts what is left.
 
-    After each character from `shortest` on but the last, something of it does.
-    """
-    end = shortest + extra
+        A text that goes on with starts of `stop` (`<<<`) from `shortest` on must end there.
+        """
+        rest = longest - self._shortest
+        extras = min(len(self._stop), MAX_EXTRA)
+        ways = [
+            sequence([self._back_after(extra), any_text([self._stop], rest - extra)])
+            for extra in range(extras)
+        ]
+        return either([*ways, self._not_back(extras)])
 
-    def moves(at: int, matched: int) -> int | None:
-        allowed = at + 1 < shortest or (at < end and (matched == 0) == (at + 1 == end))
-        return at + 1 if allowed else None
+    def head(self, longest: int | None) -> TagFormat:
+        """`shortest` characters without the first of `stop`, then free text."""
+        low, excluded = self._shortest, _in_class(self._stop[0])
+        first = f"[^{excluded}{''.join(map(_in_class, self._not_first))}]"
+        head = regex(first + (f"[^{excluded}]{{{low - 1}}}" if low > 1 else ""))
+        if longest == low:
+            return head
+        rest = None if longest is None else longest - low
+        return sequence([head, any_text([self._stop], rest)])
 
-    return _counting(stop, lambda at: at == end, moves)
+    def _back_after(self, extra: int) -> TagFormat:
+        """`shortest` characters and `extra` more, after the last of which nothing matches.
 
+        After each character from `shortest` on but the last, something of `stop` does.
+        """
+        low, end = self._shortest, self._shortest + extra
 
-def _not_back(stop: str, shortest: int) -> TagFormat:
-    """The texts of `shortest` characters or more that no `_back_after` begins."""
-    free = shortest + min(len(stop), _MAX_EXTRA)
+        def moves(at: int, matched: int) -> int | None:
+            allowed = at + 1 < low or (at < end and (matched == 0) == (at + 1 == end))
+            return at + 1 if allowed else None
 
-    def moves(at: int, matched: int) -> int | None:
-        allowed = at + 1 < shortest or at + 1 >= free or matched > 0
-        return min(at + 1, free) if allowed else None
+        return self._grammar(lambda at: at == end, moves)
 
-    return _counting(stop, lambda at: at >= shortest, moves)
+    def _not_back(self, extras: int) -> TagFormat:
+        """The texts that end before any `_back_after` does."""
+        low, end = self._shortest, self._shortest + extras - 1
 
+        def moves(at: int, matched: int) -> int | None:
+            allowed = at + 1 < low or (at < end and matched > 0)
+            return at + 1 if allowed else None
 
-def _counting(stop: str, ends: _Ends, moves: _Moves) -> TagFormat:
-    """The grammar with one rule for each count and matched length that can be reached."""
-    rules = ["root ::= c0_0"]
-    reached = [(0, 0)]
-    for at, matched in reached:
-        ways = ['""'] if ends(at) else []
-        for characters, following in _steps(stop, matched):
-            to = moves(at, following)
-            if to is None:
-                continue
-            ways.append(f"{characters} c{to}_{following}")
-            if (to, following) not in reached:
-                reached.append((to, following))
-        rules.append(f"c{at}_{matched} ::= {' | '.join(ways)}")
-    return grammar("\n".join(rules))
+        return self._grammar(lambda at: at >= low, moves)
 
+    def _grammar(self, ends: _Ends, moves: _Moves) -> TagFormat:
+        """The grammar with one rule for each count and matched length that can be reached."""
+        rules = ["root ::= c0_0"]
+        reached = [(0, 0)]
+        for at, matched in reached:
+            ways = ['""'] if ends(at) else []
+            for characters, following in self._steps(at, matched):
+                to = moves(at, following)
+                if to is None:
+                    continue
+                ways.append(f"{characters} c{to}_{following}")
+                if (to, following) not in reached:
+                    reached.append((to, following))
+            rules.append(f"c{at}_{matched} ::= {' | '.join(ways)}")
+        return grammar("\n".join(rules))
 
-def _steps(stop: str, matched: int) -> Iterator[tuple[str, int]]:
-    """What may come after `matched` characters of `stop`, and how many match then."""
-    first, awaited = stop[0], stop[matched]
-    if matched + 1 < len(stop):
-        yield _quoted(awaited), matched + 1
-    if awaited != first:
-        yield _quoted(first), 1
-    yield f"[^{_in_class(first)}{_in_class(awaited) if awaited != first else ''}]", 0
+    def _steps(self, at: int, matched: int) -> Iterator[tuple[str, int]]:
+        """What may come after `matched` characters of `stop`, and how many match then."""
+        telling = "" if at else self._not_first
+        for character in dict.fromkeys(self._stop):
+            following = self._matched(self._stop[:matched] + character)
+            if 0 < following < len(self._stop):
+                yield _quoted(character), following
+            telling += character if following else ""
+        yield f"[^{''.join(map(_in_class, telling))}]", 0
+
+    def _matched(self, text: str) -> int:
+        """How much of the end of `text` is a start of `stop`."""
+        return next(
+            n for n in range(len(text), -1, -1) if self._stop.startswith(text[len(text) - n :])
+        )
 
 
 def _quoted(character: str) -> str:
@@ -121,4 +144,6 @@ def _quoted(character: str) -> str:
 
 
 def _in_class(character: str) -> str:
-    return "\\" + character if character in "]\\^-" else character
+    if character in "]\\^-":
+        return "\\" + character
+    return character if character.isprintable() else f"\\x{ord(character):02x}"

@@ -27,7 +27,7 @@ _FIRSTS: Final = string.ascii_letters + "_"
 _CHARACTERS: Final = _FIRSTS + string.digits
 _QUANTIFIER: Final = re.compile(r"\*|\+|\?|\{(?P<least>\d+)(?P<comma>,(?P<most>\d*))?\}")
 _END: Final = re.compile("(?:\x7f\\{0\\})?\\$?")
-_TEXT_BREAKERS: Final = '"\t\n\v\f\r '
+TEXT_BREAKERS: Final = '"\t\n\v\f\r '
 """With what text begins that may be read as a JSON string."""
 
 
@@ -181,6 +181,8 @@ def beginning_as_text(pattern: str) -> str | None:
         return f"^{safe}{rest}"
     rest = rest[found.end() :]
     least, most = _bounds(found)
+    if most == 0:
+        return f"^{rest}" if _END.fullmatch(rest) else None
     more = "*" if most is None else f"{{{max(least - 1, 0)},{most - 1}}}"
     if most is None and least > 1:
         more = f"{{{least - 1},}}"
@@ -196,11 +198,11 @@ def _safe(atom: str) -> str | None:
         plain = _plain(atom) if atom and _understood(atom) else None
         if plain is None or (len(atom) == 1 and atom in ".^$*+?()|{}[]"):
             return None
-        return None if plain in _TEXT_BREAKERS else atom
+        return None if plain in TEXT_BREAKERS else atom
     if re.search(r"\\[sSWD]", atom):
         return None
     found: str | None = atom
-    for character in _TEXT_BREAKERS:
+    for character in TEXT_BREAKERS:
         found = _reduced_class(found, character) if found else None
     return found
 

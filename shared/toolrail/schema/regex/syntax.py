@@ -147,6 +147,28 @@ def _sum(values: list[int | None]) -> int | None:
     return total
 
 
+def beginnings(node: Node) -> CharSet:
+    """The characters with which what the node matches may begin."""
+    match node:
+        case Chars(chars):
+            return chars
+        case Edge():
+            return charset(())
+        case Alt(options):
+            return charset(piece for option in options for piece in beginnings(option).ranges)
+        case Repeat(inner, _, high):
+            return charset(()) if high == 0 else beginnings(inner)
+        case Seq(parts):
+            found = charset(())
+            for part in parts:
+                found |= beginnings(part)
+                if lengths(part)[0]:
+                    break
+            return found
+        case _:
+            assert_never(node)
+
+
 def is_empty(node: Node) -> bool:
     """True when the node matches nothing at all."""
     match node:
