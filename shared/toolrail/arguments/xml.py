@@ -123,7 +123,6 @@ class XmlArguments:
         return None
 
     def _read_value_open(self, buffer: Buffer, final: bool) -> Read | None:
-        buffer.skip_space()
         opening = buffer.literal((self._style.value_open,), final=final)
         if opening is None:
             return Read.MORE
