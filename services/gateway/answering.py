@@ -9,7 +9,8 @@ it at the postprocessor.
 from __future__ import annotations
 
 import time
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -25,15 +26,37 @@ from services.gateway.surface import Surface
 from toolrail.errors import CallerError, ToolrailError
 from toolrail.messages import Accepted, EventDelta, Failed, Reply
 
+Elsewhere: TypeAlias = Callable[[], Awaitable[None]]
+"""Answers a request that is generated somewhere else, as its client is to see it."""
+
 _LAST_WRITE_S: Final = 2.0
 """How long past its deadline a request may take to be told so."""
 
 
-async def answer(gateway: Gateway, exchange: Exchange, surface: Surface) -> Outcome:
+class BodyHooks:
+    """What an API does with a body while it is there. These do nothing."""
+
+    async def aside(self, body: bytes) -> Elsewhere | None:
+        """Take the request over, before it is handed on; None: it goes the usual way."""
+        del body
+        return None
+
+    async def taken(self, accepted: Accepted, body: bytes) -> Accepted:
+        """The request was accepted; returns what is to be known of it from now on."""
+        del body
+        return accepted
+
+
+_NO_HOOKS: Final = BodyHooks()
+
+
+async def answer(
+    gateway: Gateway, exchange: Exchange, surface: Surface, hooks: BodyHooks = _NO_HOOKS
+) -> Outcome:
     """Answer a request of the surface's API, streamed or not."""
     check_json(exchange)
     with gateway.admission.slot():
-        return await _Answering(gateway, exchange, surface).run()
+        return await _Answering(gateway, exchange, surface, hooks).run()
 
 
 def check_json(exchange: Exchange) -> None:
@@ -54,7 +77,10 @@ def check_json(exchange: Exchange) -> None:
 class _Answering:
     """One request while it is answered."""
 
-    def __init__(self, gateway: Gateway, exchange: Exchange, surface: Surface) -> None:
+    def __init__(
+        self, gateway: Gateway, exchange: Exchange, surface: Surface, hooks: BodyHooks
+    ) -> None:
+        self._hooks = hooks
         self._gateway = gateway
         self._settings = gateway.settings
         self._exchange = exchange
@@ -104,6 +130,9 @@ class _Answering:
         if isinstance(reply, Failed):
             await self._refuse(reply)
             return
+        if not isinstance(reply, Accepted):
+            await reply()
+            return
         if reply.enforcement and enforcement.wanted(
             self._exchange.header(enforcement.HEADER.encode())
         ):
@@ -124,7 +153,7 @@ class _Answering:
         else:
             await self._send_object(generation, reply, head, deltas)
 
-    async def _hand_over(self, generation: Generation, tasks: TaskGroup) -> Reply:
+    async def _hand_over(self, generation: Generation, tasks: TaskGroup) -> Reply | Elsewhere:
         """Read the body and hand it over. Its bytes live no longer than this call."""
         exchange, bodies = self._exchange, self._gateway.bodies
         try:
@@ -142,9 +171,17 @@ class _Answering:
             generation.start_clock()
             tasks.cancel_scope.deadline = generation.deadline + _LAST_WRITE_S
             tasks.start_soon(self._watch_client, generation, tasks.cancel_scope)
+            elsewhere = await self._hooks.aside(body)
+            if elsewhere is not None:
+                return elsewhere
             key = exchange.key
             models = None if key is None else key.models
-            return await generation.hand_over(body, self._surface.api, models=models)
+            reply = await generation.hand_over(
+                body, self._surface.api, models=models, owner=exchange.owner
+            )
+            if isinstance(reply, Accepted):
+                reply = await self._hooks.taken(reply, body)
+            return reply
         finally:
             bodies.give_back(len(body))
 
@@ -167,7 +204,7 @@ class _Answering:
         while not writer.done:
             data = writer.write(deltas) if deltas else writer.keep_alive()
             if writer.done and writer.failed is None:
-                await self._surface.settle(accepted, writer)
+                data = _changed(data, await self._surface.settle(accepted, writer))
             if data:
                 await self._exchange.write(data, last=writer.done)
                 written = anyio.current_time()
@@ -193,9 +230,13 @@ class _Answering:
                 return
             fold.feed(more)
         body = fold.body()
-        await self._surface.settle(accepted, fold)
+        body = _changed(body, await self._surface.settle(accepted, fold))
         await self._exchange.send(200, body)
 
     async def _refuse(self, failed: Failed) -> None:
         self._outcome.failed = failed
         await self._exchange.send_error(failed)
+
+
+def _changed(data: bytes, change: tuple[bytes, bytes] | None) -> bytes:
+    return data if change is None else data.replace(*change)

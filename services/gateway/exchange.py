@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl
 
 import anyio
 
@@ -110,6 +111,15 @@ class Exchange:
             if key == name:
                 return value.decode("latin-1")
         return None
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        """The parameters of the URL; `name[]` is `name`."""
+        found: dict[str, list[str]] = {}
+        pairs = parse_qsl(self._scope.get("query_string", b"").decode("latin-1"))
+        for name, value in pairs:
+            found.setdefault(name.removesuffix("[]"), []).append(value)
+        return found
 
     @property
     def declared_bytes(self) -> int:

@@ -29,14 +29,21 @@ class Generation:
     """
 
     def __init__(
-        self, gateway: Gateway, request_id: str, *, on_overflow: Callable[[], None]
+        self,
+        gateway: Gateway,
+        request_id: str,
+        *,
+        on_overflow: Callable[[], None],
+        timeout_s: float | None = None,
     ) -> None:
+        """A stream for it; `timeout_s` where it may take another time than requests usually may."""
         self.request_id = request_id
         self.received = 0.0
         self.deadline = 0.0
         self.tokens = 0
         self._gateway = gateway
         self._settings = gateway.settings
+        self._timeout_s = gateway.settings.request_timeout_s if timeout_s is None else timeout_s
         self._stream = gateway.streams.open(request_id, on_overflow=on_overflow)
         self._num_choices = 1
 
@@ -48,26 +55,33 @@ class Generation:
     def start_clock(self) -> None:
         """The body is complete: the request's deadline runs from now."""
         self.received = anyio.current_time()
-        self.deadline = self.received + self._settings.request_timeout_s
+        self.deadline = self.received + self._timeout_s
 
     async def hand_over(
-        self, body: bytes, api: Api, *, models: tuple[str, ...] | None = None
+        self,
+        body: bytes,
+        api: Api,
+        *,
+        models: tuple[str, ...] | None = None,
+        owner: str = "",
     ) -> Reply:
         """Have it prepared and started; takes at most the timeout of a hand-over.
 
-        `models`: the patterns of those that its caller may ask for; None: all.
+        `models`: the patterns of those that its caller may ask for; None: all. `owner`: whose
+        stored responses it may refer to.
 
         Not to be cancelled: the answer tells whom to cancel, also when nobody waits any more.
         """
         now_ms = int(time.time() * 1000)
         prepare = Prepare(
             request_id=self.request_id,
-            deadline_ms=now_ms + int(self._settings.request_timeout_s * 1000),
+            deadline_ms=now_ms + int(self._timeout_s * 1000),
             api=api,
             body=body,
             reply_subject=self._gateway.streams.reply_subject,
             received_ms=now_ms,
             models=models,
+            owner=owner,
         )
         reply: Reply = self.failure("cancelled", "the client left")
         # Shielded for the reason above. Bounded by the timeout.

@@ -77,9 +77,12 @@ class Surface(Protocol):
         """The fold of an answer that is not streamed."""
         ...
 
-    async def settle(self, accepted: Accepted, answer: EventWriter | ObjectFold) -> None:
+    async def settle(
+        self, accepted: Accepted, answer: EventWriter | ObjectFold
+    ) -> tuple[bytes, bytes] | None:
         """Do what must be done before the client sees the end, such as storing the answer.
 
+        Where that turns out otherwise than the answer says: what of its bytes to replace by what.
         Not called when the request failed before its end, or its client left.
         """
         ...

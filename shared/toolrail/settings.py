@@ -119,6 +119,13 @@ class GatewaySettings(CommonSettings):
         idle_connection_s: how long a connection is kept between two requests.
         body_timeout_s: how long a request body may take to arrive; slower ones get 408.
         held_body_bytes: bytes of request bodies held at once; more requests get 429.
+        store_by_default: whether a response is stored whose request does not say `store`.
+        stored_response_ttl_s: how long a stored response can be asked for and followed.
+        max_stored_response_bytes: input and answer may each have so many; larger ones are answered
+            and not stored, and the response says `"store": false`.
+        store_timeout_s: how long storing or looking up a response may take.
+        max_background: background responses of this process at once; more get 429.
+        background_timeout_s: absolute deadline of a background response.
         api_keys_file: TOML or JSON file of the keys that may use the API (`toolrail key new` makes
             them); empty: no key is asked for.
         api_keys_reload_s: how often that file is looked at for changes.
@@ -134,6 +141,12 @@ class GatewaySettings(CommonSettings):
     max_body_bytes: int = 16 << 20
     body_timeout_s: float = 60.0
     held_body_bytes: int = 256 << 20
+    store_by_default: bool = True
+    stored_response_ttl_s: float = 86_400.0
+    max_stored_response_bytes: int = 16 << 20
+    store_timeout_s: float = 5.0
+    max_background: int = 64
+    background_timeout_s: float = 3600.0
     api_keys_file: str = ""
     api_keys_reload_s: float = 1.0
     cors_origins: str = ""
