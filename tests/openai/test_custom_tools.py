@@ -11,8 +11,9 @@ from tests.openai.bodies import USER, body, function
 from toolrail import families
 from toolrail.errors import CallerError
 from toolrail.grammar import accepts
+from toolrail.openai.canonical import template_tool
 from toolrail.openai.chat import ChatRequest, check_chat
-from toolrail.openai.constraint import Constraint, Setting, settle
+from toolrail.openai.constraint import Constraint, Setting, same_constraint, settle
 from toolrail.openai.conversation import AssistantMessage, PastCall, ToolResult
 from toolrail.openai.policy import Deployment
 from toolrail.structural_tag import TagOptions
@@ -131,3 +132,87 @@ def test_the_input_of_a_custom_tool_is_never_checked(scope: Any) -> None:
     assert constraint.checks.tools == ()
     (line,) = constraint.report.tools
     assert line.status == ("enforced" if scope == "always" else "dropped")
+
+
+# --- grammars that the deployment holds ---
+
+PATCH_TOOL = {
+    "type": "grammar",
+    "grammar": {"syntax": "lark", "definition": 'start: "*** " NAME\nNAME: /[a-z]+/'},
+}
+CALL = '<tool_call>\n{"name": "run_python", "arguments": {"input": "%s"}}\n</tool_call>'
+
+
+def holding(**fields: Any) -> Constraint:
+    request = check_chat(body(tools=[custom(format=PATCH_TOOL)], **fields))
+    return settled(request, custom_grammars=True)
+
+
+@pytest.mark.parametrize("choice", ["auto", "required", chosen()])
+def test_a_grammar_is_held_in_the_call(choice: Any) -> None:
+    constraint = holding(tool_choice=choice)
+    assert constraint.tag is not None
+    assert accepts(constraint.tag, CALL % "*** a")
+    assert not accepts(constraint.tag, CALL % "** a")
+    (line,) = constraint.report.tools
+    assert line.report.enforced == ("#/format/grammar",)
+    assert constraint.checks.tools == ()
+
+
+@pytest.mark.parametrize("options", [{"scope": "auto"}, {"schema": "strict"}])
+def test_a_grammar_is_held_in_every_scope_and_mode(options: Any) -> None:
+    request = check_chat(body(tools=[custom(format=PATCH_TOOL)]))
+    constraint = settled(request, custom_grammars=True, **options)
+    assert constraint.tag is not None
+    assert not accepts(constraint.tag, CALL % "** a")
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "why"),
+    [
+        ("lark", "start: other", "line 1: the rule 'other' is not defined"),
+        ("lark", r"start: /a\b/", "word boundary"),
+        ("regex", "(", "missing )"),
+        ("regex", "\x00", "no text of it can be written"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_with_the_reason(
+    syntax: str, definition: str, why: str
+) -> None:
+    format_ = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
+    tools = [function(), custom(format=format_)]
+    with pytest.raises(CallerError) as caught:
+        settled(check_chat(body(tools=tools)), custom_grammars=True)
+    assert why in caught.value.message
+    assert caught.value.param == "tools[1].custom.format"
+    assert caught.value.code == "invalid_grammar"
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_family_without_a_tag_refuses_a_grammar(choice: str) -> None:
+    request = check_chat(body(tools=[custom(format=PATCH_TOOL)], tool_choice=choice))
+    with pytest.raises(CallerError, match="no structural tag holds the calls"):
+        settled(request, "default", custom_grammars=True)
+
+
+def test_a_grammar_that_may_not_be_called_asks_for_nothing() -> None:
+    assert holding(tool_choice="none").report.tools == ()
+    answer = {"type": "json_object"}
+    assert holding(response_format=answer).report.held_by == "structural_tag"
+
+
+def test_equal_tools_with_other_grammars_get_other_constraints() -> None:
+    requests = [
+        check_chat(body(tools=[custom(format={"type": "grammar", "grammar": grammar})]))
+        for grammar in (DIGITS, {**DIGITS, "definition": "[0-9]*"})
+    ]
+    dialect = families.dialect("hermes", None)
+    setting = Setting(Deployment(), dialect)
+    assert same_constraint(requests[0], setting) != same_constraint(requests[1], setting)
+
+
+def test_the_model_is_shown_the_grammar() -> None:
+    (tool,) = check_chat(body(tools=[custom(format=PATCH_TOOL)])).tools
+    shown: Any = template_tool(tool)
+    said = shown["function"]["parameters"]["properties"]["input"]["description"]
+    assert said.endswith("NAME: /[a-z]+/")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from toolrail.openai.schemas import with_children
-from toolrail.tools import Tool
+from toolrail.tools import INPUT, INPUT_SCHEMA, Tool
 
 _ORDER: Final = {
     name: position
@@ -44,9 +44,16 @@ def template_tool(tool: Tool) -> dict[str, object]:
     function: dict[str, object] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
-    parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
-    function["parameters"] = canonical_schema(parameters)
+    function["parameters"] = canonical_schema(_parameters(tool))
     return {"type": "function", "function": function}
+
+
+def _parameters(tool: Tool) -> object:
+    if tool.grammar is None:
+        return _NO_PARAMETERS if tool.parameters is None else tool.parameters
+    # A model that is not told what it is held to writes what fits it least badly.
+    said = f"Raw text of this {tool.grammar.syntax} grammar:\n{tool.grammar.definition}"
+    return {**INPUT_SCHEMA, "properties": {INPUT: {"type": "string", "description": said}}}
 
 
 def canonical_schema(schema: object) -> object:

@@ -256,21 +256,28 @@ class _Parser:
         while not self._eat("]"):
             if not self._dialect.lenient and self._text.startswith(("[:", "&&"), self._at):
                 raise _unheld("class inside a class")
-            low = self._class_member()
+            low = self._class_member(negated=negated)
             if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
-                members |= _range(low, self._class_member())
+                members |= _range(low, self._class_member(negated=negated))
             else:
                 members |= low
         members = self._dialect.folded(members)
         return ~members if negated else members
 
-    def _class_member(self) -> CharSet:
+    def _class_member(self, *, negated: bool) -> CharSet:
         if self._at >= len(self._text):
             raise _broken("missing ]")
         character = self._text[self._at]
         self._at += 1
-        return self._escape(in_class=True) if character == "\\" else of(character)
+        if character != "\\":
+            return of(character)
+        letter = self._text[self._at : self._at + 1]
+        if negated and letter in self._dialect.classes:
+            # Where a class is a lower bound, its complement is made of the bound of the other.
+            self._at += 1
+            return ~self._dialect.classes[letter.swapcase()]
+        return self._escape(in_class=True)
 
     def _escape(self, *, in_class: bool) -> CharSet:
         if self._at >= len(self._text):
