@@ -77,7 +77,7 @@ class HandOver:
     async def _ask(self, prepare: Prepare) -> Reply:
         there = _preprocessors(self.directory)
         answer: bytes | None = None
-        with self.peers.asking():
+        with self.peers.preprocessors.question():
             try:
                 answer = await self._request(prepare)
             except DeadlineError:

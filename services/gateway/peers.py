@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 
 import anyio
 
 from toolrail.bus.port import Bus
 from toolrail.directory import Directory
-from toolrail.service.liveness import Liveness
+from toolrail.service.liveness import Asking, Liveness
 from toolrail.settings import GatewaySettings
 
 
@@ -36,6 +35,9 @@ class Peers:
 
     The bus is asked who is there, which finds a dead process within two seconds; one that hangs is
     found when its registration has expired.
+
+    Attributes:
+        preprocessors: for questions to them.
     """
 
     def __init__(
@@ -46,50 +48,22 @@ class Peers:
         owners: Callable[[], Collection[str]],
     ) -> None:
         self._directory = directory
-        self._settings = settings
+        self._heartbeat_s = settings.heartbeat_s
         self._owners = owners
-        self._asking: set[anyio.CancelScope] = set()
-        self._known: frozenset[str] = frozenset()
         self._missing = DeadPeers(settings.registration_ttl_s)
-        self._liveness = Liveness(
-            bus, self._waited_for, probe_s=settings.probe_s, gone_s=settings.gone_s
-        )
-
-    @contextmanager
-    def asking(self) -> Generator[anyio.CancelScope]:
-        """A question to some preprocessor; cut short when one of them dies meanwhile."""
-        with anyio.CancelScope() as scope:
-            self._asking.add(scope)
-            try:
-                yield scope
-            finally:
-                self._asking.discard(scope)
+        probe_s, gone_s = settings.probe_s, settings.gone_s
+        self._liveness = Liveness(bus, owners, probe_s=probe_s, gone_s=gone_s)
+        self.preprocessors = Asking(bus, directory, "preprocessor", probe_s=probe_s, gone_s=gone_s)
 
     async def watch(self, on_dead: Callable[[Collection[str]], None]) -> None:
         """Tell `on_dead` of postprocessors that died, while streams are theirs. Never ends."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_registrations, on_dead)
-            await self._liveness.watch(lambda dead: self._died(dead, on_dead))
-
-    def _waited_for(self) -> set[str]:
-        waited_for = set(self._owners())
-        if self._asking:
-            waited_for.update(self._registered("preprocessor"))
-        return waited_for
-
-    def _registered(self, service: str) -> set[str]:
-        return {known.instance for known in self._directory.instances(service)}
-
-    def _died(self, dead: frozenset[str], on_dead: Callable[[Collection[str]], None]) -> None:
-        on_dead(dead)
-        new = dead - self._known
-        self._known = dead
-        if not new.isdisjoint(self._registered("preprocessor")):
-            for scope in list(self._asking):
-                scope.cancel()
+            tasks.start_soon(self.preprocessors.watch)
+            await self._liveness.watch(on_dead)
 
     async def _watch_registrations(self, on_dead: Callable[[Collection[str]], None]) -> None:
         while True:
-            await anyio.sleep(self._settings.heartbeat_s)
-            live = self._registered("postprocessor")
+            await anyio.sleep(self._heartbeat_s)
+            live = {known.instance for known in self._directory.instances("postprocessor")}
             on_dead(self._missing.update(self._owners(), live, anyio.current_time()))

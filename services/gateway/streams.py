@@ -21,6 +21,7 @@ from toolrail.bus.port import Bus, Subscription
 from toolrail.errors import DecodeError
 from toolrail.messages import (
     OWNER_STOPPING,
+    TERM_STEP,
     Cancel,
     EventDelta,
     Failed,
@@ -102,8 +103,10 @@ class Stream:
 
     def push(self, delta: EventDelta, postprocessor: str) -> None:
         """Take a delta from the bus. O(events); never blocks and never raises."""
-        if self._deaf or self.ended or delta.term != self.term:
+        if self._deaf or self.ended or delta.term < self.term:
             return
+        if delta.term > self.term:  # the preprocessor had to find another owner
+            self._listen_to(delta.term)
         if not self.owner:
             self.taken_by(postprocessor)
         elif postprocessor != self.owner:
@@ -151,12 +154,15 @@ class Stream:
 
     def next_term(self) -> int:
         """Listen to the next owner only, whoever that will be; its term."""
-        self.term += 1
+        self._listen_to((self.term // TERM_STEP + 1) * TERM_STEP)
+        return self.term
+
+    def _listen_to(self, term: int) -> None:
+        self.term = term
         self.owner = ""
         self._next_seq = 0
         for heard in self._heard:
             heard.start_again()
-        return self.term
 
     def started(self) -> tuple[int, ...]:
         """The choices of which something was heard."""
@@ -284,11 +290,11 @@ class Streams:
         if stream.ended:
             return
         for subject in stream.control_subjects:
-            self._cancel(stream.request_id, subject, reason)
+            self._cancel(stream.request_id, stream.term, subject, reason)
 
     def cancel(self, stream: Stream, postprocessor: str, reason: str) -> None:
-        """Cancel it at `postprocessor`."""
-        self._cancel(stream.request_id, subjects.control(postprocessor), reason)
+        """Cancel it at `postprocessor`; one that is not its owner any more just lets go of it."""
+        self._cancel(stream.request_id, stream.term, subjects.control(postprocessor), reason)
 
     def owners(self) -> set[str]:
         """Instances of all postprocessors that own open streams."""
@@ -318,9 +324,9 @@ class Streams:
             if stream is not None:
                 stream.push(delta, frame.postprocessor)
             elif delta.usage is None and delta.failed is None:
-                self._cancel_orphan(delta.request_id, frame.postprocessor)
+                self._cancel_orphan(delta.request_id, delta.term, frame.postprocessor)
 
-    def _cancel_orphan(self, request_id: str, postprocessor: str) -> None:
+    def _cancel_orphan(self, request_id: str, term: int, postprocessor: str) -> None:
         """Stop a stream that nobody here reads: its cancel was lost, or no answer named its owner.
 
         At most once a second and stream.
@@ -328,11 +334,13 @@ class Streams:
         now = asyncio.get_running_loop().time()
         told = self._cancelled.get(request_id)
         if told is None or now - told >= _CANCEL_AGAIN_S:
-            self._cancel(request_id, subjects.control(postprocessor), "nobody reads it")
+            subject = subjects.control(postprocessor)
+            self._cancel(request_id, term, subject, "nobody reads it")
 
-    def _cancel(self, request_id: str, subject: str, reason: str) -> None:
+    def _cancel(self, request_id: str, term: int, subject: str, reason: str) -> None:
         self._cancelled[request_id] = asyncio.get_running_loop().time()
         self._cancelled.move_to_end(request_id)
         if len(self._cancelled) > _CANCELLED_KEPT:
             self._cancelled.popitem(last=False)
-        self._bus.publish_soon(subject, encode(Cancel(request_id=request_id, reason=reason)))
+        cancel = Cancel(request_id=request_id, reason=reason, term=term)
+        self._bus.publish_soon(subject, encode(cancel))

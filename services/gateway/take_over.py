@@ -19,7 +19,7 @@ from services.gateway.streams import Stream, Streams
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus
 from toolrail.errors import DeadlineError, DecodeError, FaultError
-from toolrail.messages import Failed, Reply, decode_reply, decode_stream, encode
+from toolrail.messages import TERM_STEP, Failed, Reply, decode_reply, decode_stream, encode
 from toolrail.settings import GatewaySettings
 
 log: Final = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class TakeOver:
         if (
             stream.handed is None
             or self._tasks is None
-            or stream.term >= self._settings.max_take_overs
+            or stream.term >= self._settings.max_take_overs * TERM_STEP
         ):
             stream.fail(failed)
             return

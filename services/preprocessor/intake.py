@@ -10,9 +10,9 @@ import anyio
 import msgspec
 
 from services.preprocessor.failures import bug_failed, caller_failed, fault_failed
+from services.preprocessor.handing import Postprocessors
 from services.preprocessor.metrics import PreprocessorMetrics
 from services.preprocessor.preparing import Prepared, Preparing
-from toolrail.bus import subjects
 from toolrail.bus.port import Bus
 from toolrail.errors import CallerError, DeadlineError, FaultError
 from toolrail.messages import (
@@ -23,7 +23,6 @@ from toolrail.messages import (
     Reply,
     Stream,
     decode_prepare,
-    decode_reply,
     encode,
     encode_token_ids,
 )
@@ -47,14 +46,13 @@ class Intake:
         preparing: Preparing,
         metrics: PreprocessorMetrics,
         telemetry: Telemetry,
-        *,
-        hand_over_timeout_s: float,
+        postprocessors: Postprocessors,
     ) -> None:
         self._bus = bus
         self._preparing = preparing
         self._metrics = metrics
         self._telemetry = telemetry
-        self._hand_over_timeout_s = hand_over_timeout_s
+        self._postprocessors = postprocessors
 
     async def answer(self, payload: bytes) -> bytes:
         """The encoded reply to an encoded `Prepare`: `Accepted` or `Failed`, always one of them."""
@@ -124,13 +122,7 @@ class Intake:
                 param="tools",
                 code="string_above_max_length",
             )
-        reply = decode_reply(
-            await self._bus.request(
-                subjects.STREAM,
-                payload,
-                timeout_s=min(self._hand_over_timeout_s, _seconds_left(prepare)),
-            )
-        )
+        reply, payload = await self._postprocessors.take(stream, left_s=_seconds_left(prepare))
         if isinstance(reply, Failed):
             if blob is not None:
                 await self._bus.blobs.delete(blob)

@@ -8,6 +8,7 @@ from typing import Final
 import anyio
 
 from services.preprocessor.compile_check import CompileCheck
+from services.preprocessor.handing import Postprocessors
 from services.preprocessor.intake import Intake
 from services.preprocessor.metrics import CompileCollector, PreprocessorMetrics
 from services.preprocessor.models import Models
@@ -15,6 +16,7 @@ from services.preprocessor.preparing import Preparing
 from toolrail.bus import subjects
 from toolrail.errors import FaultError
 from toolrail.service import Runtime
+from toolrail.service.liveness import Asking
 from toolrail.settings import PreprocessorSettings
 from toolrail.stored import StoredResponses
 
@@ -41,12 +43,19 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
         # Before whoever waits for the hand-over gives up.
         check_budget_s=0.7 * settings.hand_over_timeout_s,
     )
+    asking = Asking(
+        runtime.bus,
+        runtime.directory,
+        "postprocessor",
+        probe_s=settings.probe_s,
+        gone_s=settings.gone_s,
+    )
     intake = Intake(
         runtime.bus,
         preparing,
         metrics,
         runtime.telemetry,
-        hand_over_timeout_s=settings.hand_over_timeout_s,
+        Postprocessors(runtime.bus, asking, timeout_s=settings.hand_over_timeout_s),
     )
     try:
         await tags.start()
@@ -58,6 +67,7 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
                 max_in_flight=settings.max_in_flight,
             )
             tasks.start_soon(_keep_warm, runtime, models)
+            tasks.start_soon(asking.watch)
             await runtime.announce()
             await runtime.stopping.wait()
             await subscription.stop(drain_s=settings.drain_s)

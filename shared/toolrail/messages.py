@@ -50,6 +50,10 @@ STATUS: Final[Mapping[FailureCode, int]] = {
 """The HTTP status of a failure that says no other."""
 Api: TypeAlias = Literal["chat", "responses", "messages"]
 """Which of the APIs a request came through."""
+TERM_STEP: Final = 16
+"""Terms that a gateway gives are multiples of this; a preprocessor that must hand a stream over
+once more, since who took it died, uses those between."""
+
 OWNER_STOPPING: Final = "owner_stopping"
 """`error_code` of the Failed with which a postprocessor that ends lets go of a stream: its runs go
 on, for whoever takes the stream over."""

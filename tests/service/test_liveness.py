@@ -6,8 +6,10 @@ import pytest
 
 from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
+from toolrail.directory import Directory
+from toolrail.messages import Instance, encode
 from toolrail.service import serving
-from toolrail.service.liveness import Liveness
+from toolrail.service.liveness import Asking, Liveness
 from toolrail.settings import CommonSettings
 
 pytestmark = pytest.mark.anyio
@@ -73,3 +75,21 @@ async def test_only_peers_that_matter_are_told_of() -> None:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
     assert set(told) == {frozenset({"peer-1"})}
+
+
+async def test_questions_are_cut_short_when_one_dies_that_may_have_taken_them() -> None:
+    broker = MemoryBroker()
+    bus = broker.connect()
+    here = Instance(service="postprocessor", instance="peer-1", pid=1)
+    await bus.instances.put("postprocessor.peer-1", encode(here))
+    directory = Directory(bus)
+    await directory.start()
+    asking = Asking(bus, directory, "postprocessor", probe_s=0.001, gone_s=0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asking.watch)
+        with anyio.fail_after(20):
+            with asking.question() as question:
+                await anyio.sleep_forever()
+            assert question.cancelled_caught
+        tasks.cancel_scope.cancel()
+    await directory.stop()

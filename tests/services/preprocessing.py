@@ -12,6 +12,7 @@ import tokenizers
 from prometheus_client import CollectorRegistry
 from tokenizers import decoders, models, pre_tokenizers
 
+from services.preprocessor.handing import Postprocessors
 from services.preprocessor.intake import Intake
 from services.preprocessor.metrics import PreprocessorMetrics
 from services.preprocessor.models import Models
@@ -31,6 +32,7 @@ from toolrail.messages import (
     encode,
 )
 from toolrail.service import serving
+from toolrail.service.liveness import Asking
 from toolrail.settings import PreprocessorSettings
 from toolrail.stored import StoredResponses
 from toolrail.telemetry import Telemetry
@@ -188,6 +190,13 @@ async def bench(
     async with serving("preprocessor", made, own, telemetry=telemetry) as runtime:
         metrics = PreprocessorMetrics(runtime.metrics)
         served = Models(runtime.directory, template_timeout_s=made.template_timeout_s)
+        asking = Asking(
+            own,
+            runtime.directory,
+            "postprocessor",
+            probe_s=made.probe_s,
+            gone_s=made.gone_s,
+        )
         intake = Intake(
             own,
             Preparing(
@@ -200,8 +209,9 @@ async def bench(
             ),
             metrics,
             runtime.telemetry,
-            hand_over_timeout_s=made.hand_over_timeout_s,
+            Postprocessors(own, asking, timeout_s=made.hand_over_timeout_s),
         )
+        runtime.tasks.start_soon(asking.watch)
         await own.serve(subjects.PREPARE, subjects.PREPROCESSORS, intake.answer, max_in_flight=9)
         yield Bench(gateway, broker, post, tags, intake, runtime.metrics)
     for bus in (gateway, worker, post_bus, own):

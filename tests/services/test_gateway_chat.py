@@ -20,7 +20,7 @@ from tests.services.gateway_double import (
 )
 from toolrail.bus import subjects
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart, ReasoningDelta
-from toolrail.messages import ChoiceEnd, Failed, Prepare, Reply
+from toolrail.messages import TERM_STEP, ChoiceEnd, Failed, Prepare, Reply
 from toolrail.settings import GatewaySettings
 
 pytestmark = pytest.mark.anyio
@@ -322,7 +322,7 @@ async def test_a_preprocessor_that_dies_is_replaced_once() -> None:
         s.peers.respond = die
         answer = s.visit()
         rid = await s.peers.request(2)
-        assert [(p.request_id, p.term) for p in s.peers.prepared] == [(rid, 0), (rid, 1)]
+        assert [(p.request_id, p.term) for p in s.peers.prepared] == [(rid, 0), (rid, TERM_STEP)]
         await s.peers.finish(rid, *text("a"))
         assert (await answer.end()).status == 200
 

@@ -8,13 +8,15 @@ with its connection, is found by its registration instead, see `directory`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
 from typing import Final
 
 import anyio
 
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus
+from toolrail.directory import Directory
 from toolrail.errors import FaultError, NoRespondersError
 from toolrail.telemetry import Telemetry
 
@@ -72,6 +74,10 @@ class Liveness:
             peer for peer, since in self._gone_since.items() if now - since >= self._gone_s
         )
 
+    def gone_since(self, peer: str) -> float | None:
+        """Since when nobody is there under this name, on the loop's clock; None: somebody is."""
+        return self._gone_since.get(peer)
+
     async def _ask(self, peer: str) -> None:
         async with self._limit:
             try:
@@ -83,6 +89,48 @@ class Liveness:
                 self._gone_since.pop(peer, None)
             else:
                 self._gone_since.pop(peer, None)
+
+
+class Asking:
+    """Questions to whatever instance of a service takes them, cut short when it may have died.
+
+    Which one took a question is not known: all that were asked before some instance died are cut
+    short, so they must be such that they can be asked again.
+    """
+
+    def __init__(
+        self, bus: Bus, directory: Directory, service: str, *, probe_s: float, gone_s: float
+    ) -> None:
+        self._directory = directory
+        self._service = service
+        self._asked: dict[anyio.CancelScope, float] = {}
+        self._liveness = Liveness(bus, self._peers, probe_s=probe_s, gone_s=gone_s)
+
+    @contextmanager
+    def question(self) -> Generator[anyio.CancelScope]:
+        """A question, for the block; see `scope.cancelled_caught` after it."""
+        with anyio.CancelScope() as scope:
+            self._asked[scope] = anyio.current_time()
+            try:
+                yield scope
+            finally:
+                del self._asked[scope]
+
+    async def watch(self) -> None:
+        """Look after the questions. Never ends."""
+        await self._liveness.watch(self._died)
+
+    def _peers(self) -> list[str]:
+        if not self._asked:
+            return []
+        return [known.instance for known in self._directory.instances(self._service)]
+
+    def _died(self, dead: frozenset[str]) -> None:
+        times = (self._liveness.gone_since(peer) for peer in dead)
+        last_s = max((since_s for since_s in times if since_s is not None), default=0.0)
+        for scope, asked_s in list(self._asked.items()):
+            if asked_s <= last_s:
+                scope.cancel()
 
 
 async def alive(payload: bytes) -> bytes:

@@ -1,0 +1,191 @@
+"""Postprocessors that die in the middle of an answer: the client sees nothing of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from tests.cluster import Cluster, cluster, until
+from tests.e2e.script import hermes
+
+pytestmark = pytest.mark.anyio
+
+TEXT = "First I look, then I call. " * 4
+SCRIPT = [
+    {
+        "match": "Look",
+        "text": f"{TEXT}\n{hermes('look', {'at': 'Zürich 🚀 <|x|> ' * 6})}",
+        "chunk_tokens": [1, 2, 1, 3],
+        "delay_ms": 2,
+    },
+]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look",
+            "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+        },
+    }
+]
+
+
+@pytest.fixture
+async def script(tmp_path: Path) -> str:
+    file = tmp_path / "script.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in SCRIPT), encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+async def running(script: str) -> AsyncGenerator[Cluster]:
+    async with cluster("--script", script) as made:
+        yield made
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": "Look"}]
+    usual = {"model": "demo", "messages": messages, "tools": TOOLS, "logprobs": True}
+    return usual | {"top_logprobs": 2} | fields
+
+
+def comparable(answer: dict[str, Any]) -> Any:
+    """An answer without what no two answers share."""
+    text = json.dumps({"choices": answer["choices"], "usage": answer["usage"]})
+    for choice in answer["choices"]:
+        for call in choice["message"].get("tool_calls") or ():
+            text = text.replace(call["id"], "call")
+    return json.loads(text)
+
+
+async def unstreamed(client: httpx.AsyncClient, **fields: Any) -> Any:
+    response = await client.post("/v1/chat/completions", json=request(**fields))
+    assert response.status_code == 200, response.text
+    return comparable(response.json())
+
+
+async def streamed(client: httpx.AsyncClient, after: Any, **fields: Any) -> Any:
+    """The folded stream; `after` is awaited once, when some of it has come."""
+    choices: dict[int, dict[str, Any]] = {}
+    usage: Any = None
+    body = request(stream=True, stream_options={"include_usage": True}, **fields)
+    async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+        assert response.status_code == 200
+        async for line in response.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            chunk = json.loads(line.removeprefix("data: "))
+            assert "error" not in chunk, chunk
+            usage = chunk["usage"] or usage
+            for choice in chunk["choices"]:
+                fold(choices.setdefault(choice["index"], {}), choice)
+            if after is not None and len(choices.get(0, {}).get("content", "")) > 20:
+                await after()
+                after = None
+    assert usage is not None
+    return [choices[index] for index in sorted(choices)], usage
+
+
+def fold(into: dict[str, Any], choice: dict[str, Any]) -> None:
+    delta = choice["delta"]
+    into["content"] = into.get("content", "") + (delta.get("content") or "")
+    for call in delta.get("tool_calls") or ():
+        into["calls"] = into.get("calls", "") + (call["function"].get("name") or "")
+        into["calls"] += call["function"]["arguments"]
+        into["ids"] = into.get("ids", 0) + ("id" in call)
+    into.setdefault("logprobs", []).extend((choice["logprobs"] or {}).get("content") or ())
+    into["finish_reason"] = choice["finish_reason"] or into.get("finish_reason")
+
+
+async def test_a_stream_goes_on_exactly_where_it_was(running: Cluster) -> None:
+    async with running.client() as client:
+        whole = await streamed(client, None, n=2)
+        (gateway,) = running.of("gateway")
+
+        async def kill() -> None:
+            (await running.owner()).kill()
+
+        assert await streamed(client, kill, n=2) == whole
+        assert gateway.count("toolrail_take_overs_total") == 1
+        (left,) = running.of("postprocessor")
+        assert left.count("toolrail_postprocessor_taken_over_total") == 1
+        assert left.count("toolrail_postprocessor_open_streams") == 0
+        (worker,) = running.of("worker")
+        assert worker.count("toolrail_worker_runs_total") == 4  # nothing was generated twice
+
+
+@pytest.mark.chaos
+async def test_an_answer_that_is_not_streamed_is_whole_and_counted_once(running: Cluster) -> None:
+    async with running.client() as client:
+        whole = await unstreamed(client)
+        (gateway,) = running.of("gateway")
+        counted = gateway.count("toolrail_tokens_total")
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await unstreamed(client))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            (await running.owner()).kill()
+        assert answers == [whole]
+        assert gateway.count("toolrail_tokens_total") == 2 * counted
+
+
+@pytest.mark.chaos
+async def test_without_another_owner_the_stream_waits_for_one(script: str) -> None:
+    async with cluster("--script", script, postprocessors=1) as alone, alone.client() as client:
+        whole = await streamed(client, None)
+
+        async def replace() -> None:
+            (await alone.owner()).kill()
+            await until(lambda: not alone.of("postprocessor"))
+            await alone.start("postprocessor")
+
+        assert await streamed(client, replace) == whole
+
+
+@pytest.mark.chaos
+async def test_a_postprocessor_that_stops_hands_on_what_it_cannot_finish(running: Cluster) -> None:
+    async with running.client() as client:
+        whole = await streamed(client, None)
+
+        async def stop() -> None:
+            (await running.owner()).stop()
+
+        assert await streamed(client, stop) == whole
+
+
+@pytest.mark.chaos
+async def test_lost_frames_are_asked_for(running: Cluster) -> None:
+    """Every fifth message to a postprocessor or gateway is lost; nobody notices."""
+    async with running.client() as client:
+        whole = await streamed(client, None)
+        with lossy(running):
+            assert await streamed(client, None) == whole
+
+
+class lossy:  # noqa: N801 (a context manager)
+    def __init__(self, running: Cluster) -> None:
+        self._broker = running.broker
+        self._route = running.broker.route
+        self._count = 0
+
+    def __enter__(self) -> None:
+        def route(message: Any) -> bool:
+            if ".post." in message.subject:
+                self._count += 1
+                if self._count % 5 == 0:
+                    return True
+            return self._route(message)
+
+        self._broker.route = route
+
+    def __exit__(self, *_: object) -> None:
+        self._broker.route = self._route
