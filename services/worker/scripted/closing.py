@@ -29,6 +29,8 @@ _CIRCLE_FROM: Final = 768
 """Ids from which a way that repeats itself is given up; arrays repeat themselves, too."""
 
 _CIRCLE_EVERY: Final = 64
+_ESCAPE: Final = "\\"
+"""What begins an escape: little may follow it, and yet it leads out of no text."""
 _ENDER: Final = re.compile(r"</|(?:\b|_)(?:end|close)(?:\b|_)", re.IGNORECASE)
 
 
@@ -47,7 +49,7 @@ class Closing:
         end_of_text: int,
     ) -> None:
         self._lexicon = lexicon
-        self._literals = literals
+        self._literals = [text for text in literals if text != _ESCAPE]
         self._encode = encode
         self._enders = [text for text in literals if _ENDER.search(text)]
         self.end_of_text = end_of_text
