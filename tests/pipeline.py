@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import socket
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,22 +65,28 @@ class Pipeline:
 
 
 @contextmanager
-def running(*worker_flags: str) -> Iterator[Pipeline]:
-    """The pipeline, serving inside the block; `worker_flags` beside the scripted engine's."""
+def running(*worker_flags: str, gateway: Sequence[str] = ()) -> Iterator[Pipeline]:
+    """The pipeline, serving inside the block; `worker_flags` beside the scripted engine's.
+
+    `gateway`: flags of the gateway.
+    """
     flags = ("--engine", "scripted", *worker_flags)
     with (
         start_blocking_portal("asyncio", {"use_uvloop": True}) as portal,
-        portal.wrap_async_context_manager(serve(*flags)) as pipeline,
+        portal.wrap_async_context_manager(serve(*flags, gateway=gateway)) as pipeline,
     ):
         yield pipeline
 
 
 @asynccontextmanager
-async def serve(*worker_flags: str) -> AsyncGenerator[Pipeline]:
+async def serve(*worker_flags: str, gateway: Sequence[str] = ()) -> AsyncGenerator[Pipeline]:
     """The same for a test that has a loop already."""
     listener = socket.create_server(("127.0.0.1", 0))
     base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    flags = {"worker": worker_flags, "gateway": ("--listen-fd", str(listener.detach()))}
+    flags = {
+        "worker": worker_flags,
+        "gateway": ("--listen-fd", str(listener.detach()), *gateway),
+    }
     broker = MemoryBroker()
     stopping = anyio.Event()
     async with AsyncExitStack() as stack:

@@ -29,6 +29,7 @@ from services.gateway.gateway import Gateway
 from services.gateway.messages import errors as messages_errors
 from services.gateway.messages.count import count_tokens
 from services.gateway.messages.surface import create_message
+from services.gateway.responses import retrieval
 from services.gateway.responses.surface import create_response
 from toolrail.errors import CallerError, ToolrailError
 from toolrail.messages import Failed
@@ -92,6 +93,14 @@ ROUTES: Final[Mapping[str, Route]] = {
     )
 }
 _MODEL: Final = _route("/v1/models/{id}", GET=discovery.show_model)
+_RESPONSE: Final = _route("/v1/responses/{id}", GET=retrieval.retrieve, DELETE=retrieval.delete)
+_CANCEL: Final = _route("/v1/responses/{id}/cancel", POST=retrieval.cancel)
+_INPUT_ITEMS: Final = _route("/v1/responses/{id}/input_items", GET=retrieval.input_items)
+_OF_RESPONSE: Final[Mapping[str, Route]] = {
+    "": _RESPONSE,
+    retrieval.CANCEL: _CANCEL,
+    retrieval.INPUT_ITEMS: _INPUT_ITEMS,
+}
 _OTHER: Final = Route("other", {})
 
 
@@ -100,8 +109,12 @@ def route_of(path: str) -> Route:
     route = ROUTES.get(path)
     if route is not None:
         return route
-    prefix = discovery.MODEL_PREFIX
-    return _MODEL if path.startswith(prefix) and len(path) > len(prefix) else _OTHER
+    if path.startswith(discovery.MODEL_PREFIX) and len(path) > len(discovery.MODEL_PREFIX):
+        return _MODEL
+    name, slash, what = path.removeprefix(retrieval.PREFIX).partition("/")
+    if name and path.startswith(retrieval.PREFIX):
+        return _OF_RESPONSE.get(slash + what, _OTHER)
+    return _OTHER
 
 
 class App:
@@ -155,7 +168,7 @@ class App:
                 visit.tokens = 0 if outcome is None else outcome.tokens
             return outcome
         except ToolrailError as error:
-            return await self._fail(exchange, failure_of(error))
+            return await self._fail(exchange, failure_of(error, request_id=exchange.request_id))
         except Exception:  # the boundary: a bug is one request's failure
             log.exception("a request failed", extra={"request_id": exchange.request_id})
             self._gateway.meters.internal_errors.inc()

@@ -75,6 +75,7 @@ class Exchange:
         client_left: the client closed the connection before that.
         error_body: how the API that was called words a failure; OpenAI's unless its route says.
         error_status: the status it has there.
+        on_end: called once, before the last bytes of the answer leave.
         id_header: the name by which clients of that API know the request's id.
         key: the record of the caller's API key; None where no keys are in use.
     """
@@ -89,6 +90,7 @@ class Exchange:
         self.error_body: ErrorShape = error_body
         self.error_status: ErrorStatus = http_status
         self.id_header = X_REQUEST_ID
+        self.on_end: Callable[[], None] | None = None
         self.key: KeyRecord | None = None
         self._scope = scope
         self._receive = receive
@@ -243,6 +245,8 @@ class Exchange:
 
     async def _write(self, data: bytes, *, last: bool) -> None:
         self._ending = last
+        if last and self.on_end is not None:
+            self.on_end()
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
         self.complete = last
 

@@ -113,16 +113,22 @@ class Account:
 class Entry:
     """A request that was let in. `leave` exactly once."""
 
-    __slots__ = ("_account", "_clock", "estimate")
+    __slots__ = ("_account", "_clock", "_is_running", "estimate")
 
     def __init__(self, account: Account, estimate: int, clock: Callable[[], float]) -> None:
         self._account = account
         self._clock = clock
+        self._is_running = True
         self.estimate = estimate
+
+    def release(self) -> None:
+        """Another one may run: of this one only the last bytes are on their way."""
+        self._account.running -= self._is_running
+        self._is_running = False
 
     def leave(self, tokens: int) -> None:
         """It is over and used so many tokens."""
-        self._account.running -= 1
+        self.release()
         self._account.charge(tokens - self.estimate, self._clock())
 
 

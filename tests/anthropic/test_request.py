@@ -242,6 +242,8 @@ def test_the_choice(choice: Any, mode: str, named: int, parallel: bool) -> None:
         ({"stop_sequences": [""]}, "stop_sequences[0]", "at least 1"),
         ({"container": "c"}, "container", "no code runs"),
         ({"mcp_servers": [{"type": "url", "url": "http://x"}]}, "mcp_servers", "custom"),
+        ({"thread": {"type": "create"}}, "thread", "no conversations are kept"),
+        ({"compaction": {"type": "summarize"}}, "compaction", "not compacted"),
         ({"thinking": {"type": "sometimes"}}, "thinking.type", "sometimes"),
         ({"output_config": {"effort": "extreme"}}, "output_config.effort", "extreme"),
         ({"output_config": {"format": {"type": "json_schema", "schema": {}}},

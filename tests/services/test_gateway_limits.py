@@ -108,6 +108,17 @@ def test_as_many_at_once_as_allowed() -> None:
     assert refused(book, account).retry_after_s == 1
 
 
+def test_a_request_whose_last_bytes_leave_makes_room_once() -> None:
+    book, account, _ = opened(concurrent_requests=1)
+    entry = book.enter(account, 0)
+    entry.release()
+    other = book.enter(account, 0)
+    entry.leave(5)
+    assert account.running == 1
+    other.leave(5)
+    assert account.running == 0
+
+
 def test_limits_change_with_the_record_and_what_was_used_stays_used() -> None:
     book, account, clock = opened(requests_per_minute=10)
     for _ in range(8):

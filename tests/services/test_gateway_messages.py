@@ -276,6 +276,14 @@ def test_failures_in_the_words_of_the_api(failed: Failed, status: int, kind: str
     }
 
 
+def test_a_code_that_clients_act_on_is_told() -> None:
+    code = "thread_unsupported_request"
+    failed = Failed(
+        request_id="r", code="invalid_request", message="m", status=400, error_code=code
+    )
+    assert json.loads(error_body(failed))["error"]["details"] == {"error_code": code}
+
+
 def test_every_failure_has_a_type() -> None:
     for code in STATUS:
         assert error_status(Failed(request_id="", code=code, message="")) >= 400

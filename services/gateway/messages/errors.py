@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from services.gateway.failures import http_status
 from services.gateway.objects import to_json
@@ -28,9 +29,18 @@ _TYPES: Final[Mapping[int, str]] = {
 }
 
 
+_TOLD_CODES: Final = frozenset({"thread_unsupported_request"})
+"""Codes that clients of this API act on by themselves."""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    error_code: str
+
+
 class _Error(msgspec.Struct, frozen=True):
     type: str
     message: str
+    details: _Details | UnsetType = UNSET
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
@@ -47,7 +57,10 @@ def error_body(failed: Failed) -> bytes:
     """The error object as JSON: a whole body, or the data of an event."""
     status = error_status(failed)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return to_json(_Body(error=_Error(kind, failed.message), request_id=failed.request_id or None))
+    code = failed.error_code
+    details = _Details(code) if code in _TOLD_CODES else UNSET
+    error = _Error(kind, failed.message, details)
+    return to_json(_Body(error=error, request_id=failed.request_id or None))
 
 
 def error_event(failed: Failed) -> bytes:

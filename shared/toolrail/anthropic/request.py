@@ -30,10 +30,13 @@ from toolrail.openai.sampling import Wishes
 from toolrail.openai.wire import given
 
 _REFUSED: Final = {
+    "compaction": "conversations are not compacted here, ask for a summary",
     "container": "no code runs here",
     "mcp_servers": "no tools run here: connect to them and offer their tools as custom ones",
     "thread": "no conversations are kept here, send all messages",
 }
+THREAD_REFUSED: Final = "thread_unsupported_request"
+"""The code at which clients go on without a thread, by themselves."""
 _THINKING_SWITCHES: Final = ("enable_thinking", "thinking")
 """What chat templates call the switch; each reads the one that it knows."""
 
@@ -67,9 +70,8 @@ def _request(wire: MessagesBody) -> ChatRequest:
     for name, reason in _REFUSED.items():
         value = cast("msgspec.Raw", getattr(wire, name))
         if given(value) and bytes(value) not in (b"[]", b"{}"):
-            raise refusal(
-                f"'{name}' is not supported: {reason}.", param=name, code="unsupported_parameter"
-            )
+            code = THREAD_REFUSED if name == "thread" else "unsupported_parameter"
+            raise refusal(f"'{name}' is not supported: {reason}.", param=name, code=code)
     tools = tools_of(wire.tools or ())
     messages = conversation(wire.system, wire.messages)
     resumed = _resumes(messages)

@@ -102,12 +102,12 @@ class MessagesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     billing_policy: Raw = ABSENT
     diagnostics: Raw = ABSENT
     context_management: Raw = ABSENT
-    compaction: Raw = ABSENT
     fallbacks: Raw = ABSENT
     fallback_credit_token: Raw = ABSENT
     betas: Raw = ABSENT
 
     # Refused unless null or empty.
+    compaction: Raw = ABSENT
     container: Raw = ABSENT
     mcp_servers: Raw = ABSENT
     thread: Raw = ABSENT
