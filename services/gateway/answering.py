@@ -26,8 +26,8 @@ from services.gateway.surface import Surface
 from toolrail.errors import CallerError, ToolrailError
 from toolrail.messages import Accepted, EventDelta, Failed, Reply
 
-Elsewhere: TypeAlias = Callable[[], Awaitable[None]]
-"""Answers a request that is generated somewhere else, as its client is to see it."""
+Elsewhere: TypeAlias = Callable[[], Awaitable[Failed | None]]
+"""Answers a request that is generated somewhere else, or says why it cannot be."""
 
 _LAST_WRITE_S: Final = 2.0
 """How long past its deadline a request may take to be told so."""
@@ -131,7 +131,9 @@ class _Answering:
             await self._refuse(reply)
             return
         if not isinstance(reply, Accepted):
-            await reply()
+            failed = await reply()
+            if failed is not None:
+                await self._refuse(failed)
             return
         if reply.enforcement and enforcement.wanted(
             self._exchange.header(enforcement.HEADER.encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from services.gateway.door import Door
 from services.gateway.exchange import BodyBudget
 from services.gateway.metrics import Meters
 from services.gateway.peers import Peers
+from services.gateway.responses.runs import Runs
 from services.gateway.streams import Streams
 from services.gateway.take_over import TakeOver
 from toolrail.bus.port import Bus
@@ -19,6 +21,7 @@ from toolrail.directory import Directory
 from toolrail.errors import QueueFullError
 from toolrail.service import Runtime
 from toolrail.settings import GatewaySettings
+from toolrail.stored import StoredResponses
 from toolrail.telemetry import Telemetry
 
 
@@ -46,6 +49,8 @@ class Gateway:
     """One process's connections, bounds and meters. `stopping` set: it takes nothing new."""
 
     settings: GatewaySettings
+    instance: str
+    pid: int
     bus: Bus
     directory: Directory
     telemetry: Telemetry
@@ -56,11 +61,14 @@ class Gateway:
     admission: Admission
     bodies: BodyBudget
     door: Door
+    stored: StoredResponses
+    runs: Runs
     stopping: anyio.Event
 
     async def watch(self) -> None:
-        """Keep streams going whose postprocessor dies. Runs until cancelled."""
+        """Keep going what runs here without a client, and what lost its owner. Until cancelled."""
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.runs.serve)
             tasks.start_soon(self.take_over.serve)
             tasks.start_soon(self.peers.watch, self.streams.lose)
 
@@ -79,6 +87,8 @@ class Gateway:
         streams.on_lost = take_over.begin
         return cls(
             settings=settings,
+            instance=runtime.instance,
+            pid=os.getpid(),
             bus=runtime.bus,
             directory=runtime.directory,
             telemetry=runtime.telemetry,
@@ -89,5 +99,7 @@ class Gateway:
             admission=Admission(settings.max_streams),
             bodies=BodyBudget(settings.held_body_bytes),
             door=Door(settings, meters),
+            stored=StoredResponses(runtime.bus.documents),
+            runs=Runs(runtime.bus, runtime.instance, settings.max_background),
             stopping=runtime.stopping,
         )

@@ -42,6 +42,7 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
             server.should_exit = True
             with anyio.move_on_after(max(settings.drain_s - _LAST_WORDS_S, settings.drain_s / 2)):
                 await served.wait()
+                await gateway.runs.idle()
             text = "the server is shutting down"
             gateway.streams.fail_all(failure("unavailable", text, retryable=True))
             await served.wait()

@@ -108,6 +108,12 @@ class Meters:
             ["outcome"],
             registry=registry,
         )
+        self.not_stored = Counter(
+            "toolrail_responses_not_stored",
+            "Responses that were to be stored and are not, by why.",
+            ["reason"],
+            registry=registry,
+        )
         self.bad_frames = Counter(
             "toolrail_undecodable_frames", "Frames that could not be decoded.", registry=registry
         )

@@ -9,10 +9,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from services.gateway import ids
 from services.gateway.answer import Head
 from services.gateway.objects import to_json
 from services.gateway.sse import json_string
-from toolrail.messages import Failed, FailureCode, Usage
+from toolrail.messages import Accepted, Failed, FailureCode, Usage
 
 Status: TypeAlias = Literal[
     "in_progress", "queued", "completed", "incomplete", "failed", "cancelled"
@@ -75,6 +76,11 @@ class Asked:
     echo: Echo
     new_call_id: Callable[[], str]
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+
+
+def asked(accepted: Accepted) -> Asked:
+    """What the preprocessor said of the request."""
+    return Asked(accepted.request_id, Echo(accepted.echo), ids.new_call_id, accepted.namespaces)
 
 
 class ResponseBody:

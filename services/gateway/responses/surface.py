@@ -1,25 +1,31 @@
-"""`POST /v1/responses`: the shapes of Responses as a surface."""
+"""`POST /v1/responses`: the shapes of Responses as a surface, and what is kept of a response."""
 
 from __future__ import annotations
 
-from services.gateway import ids
 from services.gateway.answer import Head, Outcome
-from services.gateway.answering import answer
-from services.gateway.dispatch import HEADER, NO_DISPATCH, Dispatch
+from services.gateway.answering import BodyHooks, Elsewhere, answer
 from services.gateway.exchange import Exchange
 from services.gateway.gateway import Gateway
-from services.gateway.responses.body import Asked, Echo
+from services.gateway.responses.background import begin, follow
+from services.gateway.responses.body import asked
 from services.gateway.responses.building import ResponseFold
+from services.gateway.responses.keeping import Keeping, said, without_store
 from services.gateway.responses.writer import ResponseWriter
+from services.gateway.sse import one_line
 from services.gateway.surface import EventWriter, ObjectFold
-from toolrail.messages import Accepted, Api
+from toolrail.messages import Accepted, Api, Failed
 from toolrail.openai.responses.ids import response_id
 
 
 async def create_response(gateway: Gateway, exchange: Exchange) -> Outcome:
-    """Answer a request for a response, streamed or not."""
-    dispatch = Dispatch.wanted(gateway.settings, exchange.header(HEADER))
-    return await answer(gateway, exchange, ResponsesSurface(dispatch))
+    """Answer a request for a response: streamed, as one object, or in the background."""
+    keeping = Keeping(gateway, response_id(exchange.request_id), exchange.owner)
+    try:
+        return await answer(
+            gateway, exchange, ResponsesSurface(keeping), _Hooks(gateway, exchange, keeping)
+        )
+    finally:
+        await keeping.close()
 
 
 class ResponsesSurface:
@@ -27,8 +33,8 @@ class ResponsesSurface:
 
     api: Api = "responses"
 
-    def __init__(self, dispatch: Dispatch = NO_DISPATCH) -> None:
-        self._dispatch = dispatch
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
 
     def response_id(self, request_id: str) -> str:
         """The `id` of a response."""
@@ -36,15 +42,53 @@ class ResponsesSurface:
 
     def writer(self, accepted: Accepted, head: Head) -> ResponseWriter:
         """Server-sent events."""
-        return ResponseWriter(head, _asked(accepted), self._dispatch)
+        return ResponseWriter(head, asked(accepted))
 
     def fold(self, accepted: Accepted, head: Head) -> ResponseFold:
         """One `response`."""
-        return ResponseFold(head, _asked(accepted))
+        return ResponseFold(head, asked(accepted))
 
-    async def settle(self, accepted: Accepted, answer: EventWriter | ObjectFold) -> None:
-        """Nothing is kept yet."""
+    async def settle(
+        self, accepted: Accepted, answer: EventWriter | ObjectFold
+    ) -> tuple[bytes, bytes] | None:
+        """Keep the answer; where that fails, what the client gets says so."""
+        assert isinstance(answer, ResponseWriter | ResponseFold)
+        response = answer.response
+        if not self._keeping.stored or await self._keeping.keep(response):
+            return None
+        honest = without_store(response)
+        if isinstance(answer, ResponseWriter):
+            return one_line(response), one_line(honest)
+        return response, honest
 
 
-def _asked(accepted: Accepted) -> Asked:
-    return Asked(accepted.request_id, Echo(accepted.echo), ids.new_call_id, accepted.namespaces)
+class _Hooks(BodyHooks):
+    """What is done with the body: its items are kept, or the whole of it goes to the background."""
+
+    def __init__(self, gateway: Gateway, exchange: Exchange, keeping: Keeping) -> None:
+        self._gateway = gateway
+        self._exchange = exchange
+        self._keeping = keeping
+
+    async def aside(self, body: bytes) -> Elsewhere | None:
+        """Background requests go their own way."""
+        request = said(body)
+        if not request.background:
+            return None
+        exchange, settings = self._exchange, self._gateway.settings
+        run = await begin(self._gateway, exchange, body, streamed=request.stream is True)
+
+        async def send() -> Failed | None:
+            if run.refused is not None:
+                return run.refused
+            if run.streamed or run.events:
+                await follow(exchange, run, 0, settings.sse_keep_alive_s)
+            else:
+                await exchange.send(200, run.response)
+            return None
+
+        return send
+
+    async def taken(self, accepted: Accepted, body: bytes) -> Accepted:
+        """Keep what it brought."""
+        return await self._keeping.taken(accepted, body)
