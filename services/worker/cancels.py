@@ -14,7 +14,7 @@ class Cancels:
         self._keep_s = keep_s
         self._limit = limit
         self._clock = clock
-        self._until: dict[tuple[str, int | None], float] = {}
+        self._until: dict[tuple[str, int | None], tuple[float, Cancel]] = {}
 
     def __len__(self) -> int:
         return len(self._until)
@@ -23,17 +23,32 @@ class Cancels:
         """Remember `cancel`."""
         now = self._clock()
         key = (cancel.request_id, cancel.choice)
-        self._until.pop(key, None)
-        self._until[key] = now + self._keep_s
+        _, known = self._until.pop(key, (now, cancel))
+        self._until[key] = now + self._keep_s, _wider(cancel, known)
         while self._until:
             oldest = next(iter(self._until))
-            if len(self._until) <= self._limit and self._until[oldest] > now:
+            if len(self._until) <= self._limit and self._until[oldest][0] > now:
                 return
             del self._until[oldest]
 
     def hit(self, job: Job) -> bool:
         """Whether `job` was cancelled."""
         now = self._clock()
-        return any(
-            self._until.get((job.request_id, choice), now) > now for choice in (None, job.choice)
-        )
+        found = (self._until.get((job.request_id, choice)) for choice in (None, job.choice))
+        return any(one is not None and one[0] > now and means(one[1], job) for one in found)
+
+
+def means(cancel: Cancel, job: Job) -> bool:
+    """Whether `cancel` is about `job`."""
+    return (
+        cancel.request_id == job.request_id
+        and cancel.choice in (None, job.choice)
+        and (cancel.attempt is None or job.attempt <= cancel.attempt)
+    )
+
+
+def _wider(one: Cancel, other: Cancel) -> Cancel:
+    """The one that means more attempts."""
+    if one.attempt is None or other.attempt is None:
+        return one if one.attempt is None else other
+    return one if one.attempt >= other.attempt else other

@@ -22,6 +22,12 @@ class WorkerMetrics:
             ["outcome"],
             registry=registry,
         )
+        self.dead_letters = Counter(
+            "toolrail_worker_dead_letters",
+            "Jobs that could not be run, by why; each left a record.",
+            ["reason"],
+            registry=registry,
+        )
         self.running = Gauge(
             "toolrail_worker_running", "Jobs that hold a slot now.", registry=registry
         )

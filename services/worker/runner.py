@@ -1,8 +1,10 @@
 """Jobs off the queue, through the engine, out as frames.
 
-A job is acknowledged just before its first token: until then the queue would give it to another
-worker should this one die, after that its stream is the postprocessor's to save. Credit on the
-queue equals the free slots, so nothing waits here that another worker could run.
+A job is acknowledged with its first token, right behind it on the same connection: until then the
+queue would give it to another worker should this one die, after that its stream is the
+postprocessor's to save. Not before it: a worker killed between the two would leave a job that
+nobody has and that nobody knows to be lost. Credit on the queue equals the free slots, so nothing
+waits here that another worker could run.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from contextlib import aclosing
 from typing import Final
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 from opentelemetry.trace import Span
 
 from services.worker import control
-from services.worker.cancels import Cancels
+from services.worker.burying import bury, letter
+from services.worker.cancels import Cancels, means
 from services.worker.engine import (
     DuplicateRunError,
     Engine,
@@ -30,17 +32,27 @@ from services.worker.engine import (
 )
 from services.worker.metrics import WorkerMetrics
 from services.worker.outbox import Outbox
-from services.worker.runs import ABORTED, CUT, TOO_LATE, End, Ending, Run, failed
+from services.worker.prompts import with_prompt
+from services.worker.runs import (
+    ABORTED,
+    CUT,
+    TOO_LATE,
+    UNDELIVERABLE,
+    End,
+    Ending,
+    Run,
+    failed,
+)
 from toolrail.bus import subjects
 from toolrail.bus.port import WorkItem, WorkPull
 from toolrail.errors import DecodeError, FaultError
 from toolrail.messages import (
     FailureCode,
     Job,
+    Sampling,
     TokenDelta,
     decode_cancel,
     decode_job,
-    decode_token_ids,
 )
 from toolrail.service import Runtime
 from toolrail.settings import WorkerSettings
@@ -51,6 +63,9 @@ log: Final = logging.getLogger("toolrail.worker")
 CANCELS_KEPT: Final = 10_000
 ABORT_TIMEOUT_S: Final = 5.0
 """How long aborted runs have to end; an engine does it within a step."""
+
+UNREADABLE: Final = Job(request_id="", model="", sampling=Sampling(max_tokens=1), reply_subject="")
+"""What stands in the record of a job that could not be decoded."""
 
 DRAIN_SHARE: Final = 0.8
 """Part of the drain in which runs may finish; the rest is for saying so and for the engine."""
@@ -127,11 +142,11 @@ class Runner:
         except DecodeError:
             log.warning("undecodable cancel")
             return
-        if not self._control.heeds(cancel):
+        if cancel.worker not in ("", self._instance) or not self._control.heeds(cancel):
             return
         self._cancels.add(cancel)
         for run in self._runs.values():
-            if run.job.request_id == cancel.request_id and cancel.choice in (None, run.job.choice):
+            if means(cancel, run.job):
                 self._end_run(run, "cancelled")
 
     async def _take(self, item: WorkItem) -> None:
@@ -141,6 +156,7 @@ class Runner:
             await self._admit(Run(item, decode_job(item.payload), time.monotonic()))
         except DecodeError:
             log.exception("undecodable job dropped")
+            await self._bury(item, UNREADABLE, "undecodable", "this build cannot read the job")
             await item.ack()  # nobody will ever read it
         except FaultError as error:
             log.warning("lost touch with a run: %s", error)
@@ -148,6 +164,11 @@ class Runner:
             self._metrics.running.dec()
             if not self._stopping:
                 self._pull.grant(1)
+
+    async def _bury(self, item: WorkItem, job: Job, reason: str, message: str) -> None:
+        self._metrics.dead_letters.labels(reason).inc()
+        record = letter(item, job, self._instance, reason=reason, message=message)
+        await bury(self._bus.work, record)
 
     async def _admit(self, run: Run) -> None:
         if self._stopping:
@@ -204,8 +225,13 @@ class Runner:
                 self._telemetry.attached(run.item.trace_headers),
                 self._telemetry.span("generate", kind="consumer", attributes=attributes) as span,
             ):
-                expired = left_s is not None and left_s <= 0
-                end = TOO_LATE if expired else await self._outcome(run)
+                if left_s is not None and left_s <= 0:
+                    end = TOO_LATE
+                elif run.item.deliveries > self._settings.max_deliveries:
+                    end = UNDELIVERABLE
+                    await self._bury(run.item, job, "undeliverable", end.step.error or "")
+                else:
+                    end = await self._outcome(run)
                 await self._conclude(run, end, span)
         finally:
             if too_late is not None:
@@ -233,7 +259,8 @@ class Runner:
     async def _generate(self, run: Run) -> End:
         if self._cancels.hit(run.job):
             run.ending = "cancelled"
-        job = await self._with_prompt(run.job)
+        timeout_s = self._settings.hand_over_timeout_s
+        job = await with_prompt(run.job, self._bus.blobs, timeout_s=timeout_s)
         if run.ending is not None:
             return ABORTED
         steps = self._engine.generate(
@@ -246,28 +273,25 @@ class Runner:
                 if step.finish is not None:
                     return End(step, "engine" if step.finish == "error" else None)
                 if run.ending is None:
-                    if not run.acked:
-                        await self._start(run)
                     self._send(run, step)
+                    if not run.acked:
+                        self._start(run)
         return failed("engine", "the engine ended the run without saying why")
 
-    async def _with_prompt(self, job: Job) -> Job:
-        if job.prompt_blob is None:
-            return job
-        try:
-            with anyio.fail_after(self._settings.hand_over_timeout_s):
-                ids = decode_token_ids(await self._bus.blobs.get(job.prompt_blob))
-        except KeyError as error:
-            raise FaultError("the prompt is gone from the object store") from error
-        except TimeoutError as error:
-            raise FaultError("the object store did not give the prompt in time") from error
-        return msgspec.structs.replace(job, prompt_token_ids=ids, prompt_blob=None)
-
-    async def _start(self, run: Run) -> None:
-        await run.item.ack()
+    def _start(self, run: Run) -> None:
+        """The first token of `run` is on its way; the acknowledgement follows this turn's frame."""
         run.acked = True
         run.first_token_s = time.monotonic()
         self._metrics.first_token.observe(run.first_token_s - run.taken_s)
+        self._tasks.start_soon(self._acknowledge, run)
+
+    async def _acknowledge(self, run: Run) -> None:
+        try:
+            await run.item.ack()
+        except FaultError as error:  # it will be delivered again, and is known to run then
+            log.warning("could not acknowledge a job: %s", error)
+        finally:
+            run.settled.set()
 
     def _send(self, run: Run, step: Step, error_code: FailureCode | None = None) -> None:
         job = run.job
@@ -296,10 +320,11 @@ class Runner:
             return
         if run.ending is not None and end.step.finish not in ("stop", "length"):
             end = CUT.get(run.ending, end)
-        if not run.acked:
-            await self._start(run)
         if run.ending != "superseded":
             self._send(run, end.step, end.error_code)
+        if not run.acked:
+            self._start(run)
+        await run.settled.wait()
         self._account(run, end, span)
 
     def _account(self, run: Run, end: End, span: Span) -> None:
@@ -336,6 +361,7 @@ class Runner:
         if self._dead is None:
             log.error("the engine died: %s", error)
             self._dead = error
+            self._stopping = True  # what is still given to us goes on to others at once
             self._ended.set()
 
     async def _watch(self) -> None:

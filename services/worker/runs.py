@@ -26,12 +26,13 @@ class Run:
         item: the delivery to settle; a later delivery of the same job replaces it.
         job: what to generate.
         taken_s: when it came, on the monotonic clock.
-        acked: whether it is off the queue for good, which is from its first token on.
+        acked: whether its first token was sent, with which it is taken off the queue for good.
         seq: number of the next delta.
         tokens: ids sent.
         first_token_s: when the first delta left.
         wanted_s: when its postprocessor was last known to live; 0: never, so nothing follows.
         ending: set when this worker ends the run itself; nothing more is sent of it but its end.
+        settled: set once the acknowledgement was sent.
         over: set once the slot is free.
     """
 
@@ -44,6 +45,7 @@ class Run:
     first_token_s: float = 0.0
     wanted_s: float = 0.0
     ending: Ending | None = None
+    settled: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
 
     @property
@@ -67,12 +69,13 @@ def failed(code: FailureCode, why: str) -> End:
 
 ABORTED: Final = End(Step(finish="abort"))
 TOO_LATE: Final = failed("deadline", "the deadline passed before the engine could start")
+UNDELIVERABLE: Final = failed("engine", "every worker that tried this request ended")
 _STOPPED: Final = failed("lost", "the worker was stopped before the run was over")
 CUT: Final[dict[Ending, End]] = {
     "cancelled": ABORTED,
     "orphaned": ABORTED,
     "deadline": failed("deadline", "the deadline passed during generation"),
     "stopped": _STOPPED,
-    "released": _STOPPED,  # its acknowledgement was under way and could not be taken back
+    "released": _STOPPED,  # its first token was under way and could not be taken back
 }
 """What the postprocessor is told of runs that this worker ended; of the others, nothing."""

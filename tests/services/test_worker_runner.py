@@ -275,17 +275,19 @@ async def test_stopping_finishes_what_has_begun_and_gives_back_what_has_not() ->
         assert other.inbox.text("waiting") == "elsewhere"
 
 
-async def test_a_first_token_under_way_when_told_to_stop_is_not_lost_in_silence() -> None:
+async def test_a_first_token_goes_before_its_acknowledgement_and_the_end_waits_for_it() -> None:
     acks = SlowAcks()
-    async with working(scripted({"text": "abc", "delay_ms": 1000}), bus=acks) as bench:
+    row = {"text": "a" * 100, "delay_ms": 500}
+    async with working(scripted(row), bus=acks, drain_s=0.1) as bench:
         await bench.put(job())
-        await acks.asked.wait()
+        await until(acks.asked.is_set)
+        await bench.inbox.until(bench.inbox.text)  # who dies here is known to have had the job
         bench.runtime.stopping.set()
-        await turns()
-        acks.answered.set()
-        await bench.stop()
         end = await bench.inbox.ended()
         assert (end.finish, end.error_code) == ("error", "lost")
+        assert not bench.stopped.is_set()
+        acks.answered.set()
+        await bench.stop()
 
 
 class SlowAcks(MemoryBus):

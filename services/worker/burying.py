@@ -1,0 +1,39 @@
+"""Records of jobs that no worker could run, for people: without prompts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from toolrail.bus.port import WorkItem, WorkQueue
+from toolrail.errors import FaultError
+from toolrail.messages import DeadLetter, Job, encode_dead_letter
+
+log: Final = logging.getLogger("toolrail.worker")
+
+
+def letter(item: WorkItem, job: Job, worker: str, *, reason: str, message: str) -> DeadLetter:
+    """What is kept of `job`, delivered as `item`, which this `worker` cannot run."""
+    return DeadLetter(
+        reason=reason,
+        message=message,
+        request_id=job.request_id,
+        model=job.model,
+        failed_ms=time.time_ns() // 1_000_000,
+        deadline_ms=job.deadline_ms,
+        prompt_tokens=len(job.prompt_token_ids),
+        tokens=(len(job.prefix_token_ids),),
+        attempts=(job.attempt,),
+        workers=(worker,),
+        deliveries=item.deliveries,
+    )
+
+
+async def bury(work: WorkQueue, record: DeadLetter) -> None:
+    """Keep `record`; one that cannot be kept is logged."""
+    try:
+        await work.bury(record.model, encode_dead_letter(record))
+    except FaultError as error:
+        extra = {"reason": record.reason, "request_id": record.request_id, "code": error.code}
+        log.warning("a dead letter is lost", extra=extra)
