@@ -76,3 +76,15 @@ async def test_a_client_that_leaves_cancels() -> None:
         await answer.written(1)
         answer.leave()
         assert (await s.peers.cancelled()).request_id == rid
+
+
+async def test_early_dispatch_is_asked_for() -> None:
+    for header, names in (("", []), ("tool_calls", ["tool_call_dispatch"])):
+        async with stack(echo=ECHO) as s:
+            answer = s.visit(path=PATH, headers={"x-toolrail-dispatch": header})
+            rid = await s.peers.request()
+            await s.peers.finish(rid, CallStart(0, "f"), ArgumentsDelta(0, "{}"), CallEnd(0))
+            await answer.end()
+            lines = answer.body.decode().splitlines()
+            told = [line.removeprefix("event: ") for line in lines if line.endswith("_dispatch")]
+            assert told == names

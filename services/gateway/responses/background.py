@@ -14,6 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from services.gateway.answer import Head
+from services.gateway.dispatch import HEADER, Dispatch
 from services.gateway.exchange import Exchange
 from services.gateway.failures import failure
 from services.gateway.gateway import Gateway
@@ -74,6 +75,7 @@ class _Work:
         self._run = run
         self._body = body
         self._keeping = Keeping(gateway, run.response_id, exchange.owner)
+        self._dispatch = Dispatch.wanted(gateway.settings, exchange.header(HEADER))
         self._writer: ResponseWriter | None = None
         self._objects: ResponseBody | None = None
 
@@ -131,7 +133,7 @@ class _Work:
             text = "the response could not be stored, and nobody waits for it"
             run.refused = failure("unavailable", text, retryable=True)
             return
-        writer = self._writer = ResponseWriter(head, asked(accepted))
+        writer = self._writer = ResponseWriter(head, asked(accepted), self._dispatch)
         self.begun.set()
         deltas = await generation.take(generation.deadline)
         await self._now(self._objects.json("in_progress"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from services.gateway.answer import Head, Outcome
 from services.gateway.answering import BodyHooks, Elsewhere, answer
+from services.gateway.dispatch import HEADER, Dispatch
 from services.gateway.exchange import Exchange
 from services.gateway.gateway import Gateway
 from services.gateway.responses.background import begin, follow
@@ -20,9 +21,13 @@ from toolrail.openai.responses.ids import response_id
 async def create_response(gateway: Gateway, exchange: Exchange) -> Outcome:
     """Answer a request for a response: streamed, as one object, or in the background."""
     keeping = Keeping(gateway, response_id(exchange.request_id), exchange.owner)
+    dispatch = Dispatch.wanted(gateway.settings, exchange.header(HEADER))
     try:
         return await answer(
-            gateway, exchange, ResponsesSurface(keeping), _Hooks(gateway, exchange, keeping)
+            gateway,
+            exchange,
+            ResponsesSurface(keeping, dispatch),
+            _Hooks(gateway, exchange, keeping),
         )
     finally:
         await keeping.close()
@@ -33,8 +38,9 @@ class ResponsesSurface:
 
     api: Api = "responses"
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: Keeping, dispatch: Dispatch) -> None:
         self._keeping = keeping
+        self._dispatch = dispatch
 
     def response_id(self, request_id: str) -> str:
         """The `id` of a response."""
@@ -42,7 +48,7 @@ class ResponsesSurface:
 
     def writer(self, accepted: Accepted, head: Head) -> ResponseWriter:
         """Server-sent events."""
-        return ResponseWriter(head, asked(accepted))
+        return ResponseWriter(head, asked(accepted), self._dispatch)
 
     def fold(self, accepted: Accepted, head: Head) -> ResponseFold:
         """One `response`."""
