@@ -26,6 +26,7 @@ def stack(listener: socket.socket, **replicas: int) -> stacks.Stack:
         model="demo",
         replicas=dict.fromkeys(stacks.SERVICES, 1) | replicas,
         common_flags=["--log-level", "DEBUG"],
+        postprocessor_flags=["--migration-limit", "0"],
         worker_flags=["--engine", "scripted"],
     )
 
@@ -83,3 +84,10 @@ def test_the_users_environment_wins_except_for_the_path_of_the_tree() -> None:
     assert made["TOOLRAIL_DRAIN_S"] == "3"
     assert made["PYTHONPATH"].split(":") == [str(stacks.TREE), "/mine"]
     assert stacks.environment({}, drain_s=8)["TOOLRAIL_DRAIN_S"] == "8"
+
+
+def test_what_is_meant_for_one_service_reaches_it_alone(listener: socket.socket) -> None:
+    programs = stacks.service_programs(stack(listener))
+    given = {program.service: program.command("name") for program in programs}
+    for flag, service in (("--migration-limit", "postprocessor"), ("--engine", "worker")):
+        assert [name for name, command in given.items() if flag in command] == [service]

@@ -43,6 +43,7 @@ class Stack:
         model: the name it serves its model by.
         common_flags: passed to every service as they are.
         gateway_flags: passed to every gateway as they are.
+        postprocessor_flags: passed to every postprocessor as they are.
         worker_flags: passed to every worker as they are.
     """
 
@@ -53,6 +54,7 @@ class Stack:
     model: str
     common_flags: Sequence[str] = ()
     gateway_flags: Sequence[str] = ()
+    postprocessor_flags: Sequence[str] = ()
     worker_flags: Sequence[str] = ()
 
 
@@ -80,6 +82,8 @@ def _program(stack: Stack, service: str, number: int) -> Program:
     flags = list(stack.common_flags)
     if service == "gateway":
         flags += ["--listen-fd", str(stack.listener.fileno()), *stack.gateway_flags]
+    elif service == "postprocessor":
+        flags += stack.postprocessor_flags
     elif service == "worker":
         flags += stack.worker_flags
     return Program(

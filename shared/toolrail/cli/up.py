@@ -29,7 +29,7 @@ from toolrail.cli import stack as stacks
 from toolrail.cli.supervisor import Life, Patience, Supervisor
 from toolrail.errors import ConfigError
 from toolrail.flags import load
-from toolrail.settings import WorkerSettings, served_name
+from toolrail.settings import PostprocessorSettings, WorkerSettings, served_name
 
 MAX_REPLICAS: Final = 64
 NATS_START_S: Final = 20.0
@@ -51,6 +51,9 @@ COMMON_FLAGS: Final = (
 
 GATEWAY_FLAGS: Final = ("api_keys_file", "cors_origins")
 """Settings of the gateway alone; others reach it as variables."""
+
+POSTPROCESSOR_FLAGS: Final = ("migration_limit",)
+"""Settings of the postprocessor alone, likewise."""
 
 SAMPLE_REQUEST: Final = {
     "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
@@ -133,8 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--status-file", type=Path, help="JSON kept up to date with all processes")
     parser.add_argument(
         "--migration-limit",
-        type=int,
-        help="accepted, without effect yet: how often a request may move to another worker",
+        metavar="N",
+        help="how often each choice of a request may move to another worker after its first "
+        "token (default 3; 0: never)",
     )
     for name in GATEWAY_FLAGS:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help="of the gateways")
@@ -165,6 +169,8 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
     common = _given(options, COMMON_FLAGS)
     # A flag that is wrong is told here, once, rather than in the log of every worker.
     worker = load(WorkerSettings, [*common, *flags], os.environ)
+    postprocessor = _given(options, POSTPROCESSOR_FLAGS)
+    load(PostprocessorSettings, [*common, *postprocessor], os.environ)
     listener = stacks.listen(options.host, options.port)
     data_directory = None
     if not options.nats:
@@ -176,6 +182,7 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
         replicas=options.replicas,
         common_flags=common,
         gateway_flags=_given(options, GATEWAY_FLAGS),
+        postprocessor_flags=postprocessor,
         worker_flags=flags,
         model=served_name(worker),
     )
