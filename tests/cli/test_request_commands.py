@@ -173,3 +173,26 @@ def test_equal_prefixes_have_equal_hashes(run: Any, model: str) -> None:
     ]
     first, same, other, kept = (answer["prefix_hash"] for answer in run("prompt", *rows))
     assert first == same == kept != other
+
+
+def test_a_row_may_be_a_responses_request(run: Any) -> None:
+    request = {
+        "model": "m",
+        "input": "hi",
+        "tools": [{"type": "function", "name": "f", "parameters": WEATHER}],
+        "tool_choice": "required",
+    }
+    rows = [
+        {"id": 1, "api": "responses", "parser": "hermes", "request": request},
+        {"id": 2, "parser": "hermes", "request": request},
+    ]
+    tagged, refused = run("tag --no-compile", *rows)
+    assert tagged["error"] is None
+    assert '"f"' in json.dumps(tagged["structural_tag"]).replace("\\", "")
+    assert refused["error"]["param"] == "input"
+    grammar = {"type": "custom", "name": "g", "format": {"type": "grammar"}}
+    grammar["format"] |= {"syntax": "regex", "definition": "a"}
+    (answer,) = run(
+        "check", {"id": 3, "api": "responses", "request": request | {"tools": [grammar]}}
+    )
+    assert answer["error"]["param"] == "tools[0].format"

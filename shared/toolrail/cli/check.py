@@ -5,11 +5,11 @@ No model is looked up and nothing is compiled; `toolrail tag` shows what the gra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal
+from collections.abc import Sequence
 
 import msgspec
 
+from toolrail.cli.apis import READ, Api
 from toolrail.cli.rows import (
     UnreadableError,
     error_object,
@@ -19,9 +19,8 @@ from toolrail.cli.rows import (
     write,
 )
 from toolrail.errors import CallerError
-from toolrail.openai.chat import check_chat
 from toolrail.openai.inputs import refuse_grammars
-from toolrail.openai.responses import check_responses
+from toolrail.openai.setting import schema_params
 from toolrail.structural_tag import TagOptions
 
 _DESCRIPTION = """Validates requests as the server does before it prepares them.
@@ -33,18 +32,7 @@ Reads rows {"id", "api": "chat" | "responses", "request"} from standard input an
 
 class _Row(msgspec.Struct, frozen=True):
     request: msgspec.Raw
-    api: Literal["chat", "responses"] = "chat"
-
-
-def _check_chat(body: bytes) -> None:
-    """As a deployment with the default options answers."""
-    refuse_grammars(check_chat(body).tools, TagOptions())
-
-
-_CHECKS: Final[Mapping[str, Callable[[bytes], object]]] = {
-    "chat": _check_chat,
-    "responses": check_responses,
-}
+    api: Api = "chat"
 
 
 def check(argv: Sequence[str]) -> int:
@@ -62,7 +50,9 @@ def _answer(row: _Row | CallerError) -> dict[str, object]:
     try:
         if isinstance(row, CallerError):
             raise row
-        _CHECKS[row.api](bytes(row.request))
+        request = READ[row.api](bytes(row.request))
+        # As a deployment with the default options answers.
+        refuse_grammars(request.tools, TagOptions(), schema_params(request))
     except CallerError as error:
         return {"ok": False, "status": error.status, "error": error_object(error)}
     return {"ok": True}

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 import msgspec
 
 from toolrail.chat_template import ChatTemplate
+from toolrail.cli.apis import READ, Api
 from toolrail.cli.rows import (
     UnreadableError,
     error_object,
@@ -28,24 +29,24 @@ from toolrail.cli.tree import service_module
 from toolrail.errors import CallerError, ConfigError, FaultError
 from toolrail.families import dialect
 from toolrail.families.family import PromptPolicy
-from toolrail.openai.chat import check_chat
 from toolrail.openai.habits import Habits, habits
 from toolrail.openai.prompt import render_prompt
 from toolrail.settings import DEMO_MODELS, model_directory
 from toolrail.tokens import Tokenizer
 
-_DESCRIPTION = """Renders the prompt of chat requests with a model's own template and tokenizer.
+_DESCRIPTION = """Renders the prompt of requests with a model's own template and tokenizer.
 
-Reads rows {"id", "model": directory or demo name, "request", "parser"?, "reasoning_parser"?,
-"exclude_tools_when_tool_choice_none"?, "date"?: "YYYY-MM-DD"} from standard input and answers each
-with {"id", "prompt", "prompt_token_ids", "prefix_hash"} or {"id", "error"}. The parsers say how
-history is shown; the date is what the template calls today (default: today, UTC).
+Reads rows {"id", "api"?: "chat" | "responses", "model": directory or demo name, "request",
+"parser"?, "reasoning_parser"?, "exclude_tools_when_tool_choice_none"?, "date"?: "YYYY-MM-DD"} from
+standard input and answers each with {"id", "prompt", "prompt_token_ids", "prefix_hash"} or
+{"id", "error"}. The parsers say how history is shown; the date is what the template calls today (default: today, UTC).
 """
 
 
 class _Row(msgspec.Struct, frozen=True):
     request: msgspec.Raw
     model: str
+    api: Api = "chat"
     parser: str | None = None
     reasoning_parser: str | None = None
     exclude_tools_when_tool_choice_none: bool = True
@@ -136,7 +137,7 @@ def _answer(row: _Row | CallerError, models: Models) -> dict[str, object]:
 
 
 def _render(row: _Row, models: Models) -> str:
-    request = check_chat(bytes(row.request))
+    request = READ[row.api](bytes(row.request))
     policy = PromptPolicy()
     if row.parser or row.reasoning_parser:
         policy = dialect(row.parser, row.reasoning_parser).prompt

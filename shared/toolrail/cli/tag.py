@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 import anyio
 import msgspec
 
+from toolrail.cli.apis import READ, Api
 from toolrail.cli.rows import (
     UnreadableError,
     error_object,
@@ -26,17 +27,17 @@ from toolrail.cli.tree import service_module
 from toolrail.errors import CallerError, ConfigError, FaultError
 from toolrail.families import dialect
 from toolrail.grammar import GrammarError, check_tag
-from toolrail.openai.chat import check_chat
 from toolrail.openai.constraint import Constraint, Setting, settle
 from toolrail.openai.policy import Deployment
 from toolrail.settings import PreprocessorSettings, load
 from toolrail.structural_tag import TagOptions
 from toolrail.tools import StartsIn
 
-_DESCRIPTION = """Shows the structural tag and the enforcement report of chat requests.
+_DESCRIPTION = """Shows the structural tag and the enforcement report of requests.
 
-Reads rows {"id", "parser", "reasoning_parser"?, "structural_tag"?: options or boolean,
-"starts_in"?: "none" | "reasoning" | "response", "exclude_tools_when_tool_choice_none"?,
+Reads rows {"id", "api"?: "chat" | "responses", "parser", "reasoning_parser"?,
+"structural_tag"?: options or boolean, "starts_in"?: "none" | "reasoning" | "response",
+"exclude_tools_when_tool_choice_none"?,
 "turn_grammar"?: boolean (default: as the preprocessor's variable says), "request"}
 from standard input and answers each with {"id", "structural_tag", "enforcement", "error"}.
 """
@@ -44,6 +45,7 @@ from standard input and answers each with {"id", "structural_tag", "enforcement"
 
 class _Row(msgspec.Struct, frozen=True):
     request: msgspec.Raw
+    api: Api = "chat"
     parser: str | None = None
     reasoning_parser: str | None = None
     structural_tag: TagOptions | bool | None = None
@@ -93,7 +95,7 @@ async def _answer(row: _Row | CallerError, checks: _Check) -> dict[str, object]:
 
 
 async def _constraint(row: _Row, checks: _Check) -> Constraint:
-    request = check_chat(bytes(row.request))
+    request = READ[row.api](bytes(row.request))
     settling = settle(request, _setting(row))
     try:
         pending = next(settling)

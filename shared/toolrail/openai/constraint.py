@@ -92,7 +92,7 @@ def settle(request: ChatRequest, setting: Setting) -> Settling:
     Raises:
         CallerError: the engine cannot hold what must be held, or two wishes exclude each other.
     """
-    refuse_grammars(request.tools, setting.deployment.options)
+    refuse_grammars(request.tools, setting.deployment.options, schema_params(request))
     decided = decide(request, setting.deployment)
     try:
         constraint = yield from _held(request, setting, decided.decision)

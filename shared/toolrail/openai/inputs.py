@@ -7,7 +7,6 @@ By the product specification such a tool is refused before generation. The struc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from toolrail.errors import CallerError
 from toolrail.grammars import UnheldGrammarError
@@ -15,25 +14,22 @@ from toolrail.openai.refusals import refusal
 from toolrail.structural_tag import TagOptions
 from toolrail.tools import Tool
 
-FORMAT_PLACE: Final = "custom.format"
-"""Path of a custom tool's format, from the tool of a Chat Completions request on."""
-
 
 def refuse_grammars(
-    tools: Sequence[Tool], options: TagOptions | None, *, place: str = FORMAT_PLACE
+    tools: Sequence[Tool], options: TagOptions | None, params: Mapping[str, str]
 ) -> None:
     """Returns unless one of `tools` declares a grammar and the deployment does not hold any.
 
-    `options` None: structural tags are off. `place`: path of a tool's format, from the tool on.
+    `options` None: structural tags are off. `params`: path of each tool's format, by name.
 
     Raises:
         CallerError: names the tool.
     """
     if options is not None and options.custom_grammars:
         return
-    for index, tool in enumerate(tools):
+    for tool in tools:
         if tool.grammar is not None:
-            raise _refused(tool, f"tools[{index}].{place}")
+            raise _refused(tool, params[tool.name])
 
 
 def unheld(error: UnheldGrammarError, params: Mapping[str, str]) -> CallerError:
