@@ -34,6 +34,10 @@ X_REQUEST_ID: Final = b"x-request-id"
 ABORT: Final = "toolrail.abort"
 """ASGI extension of our server: cut the connection without waiting for what is unsent."""
 
+STOPPING: Final = "toolrail.stopping"
+"""ASGI extension of our server: whether it stops, so that an answer is the last of its connection.
+"""
+
 CLIENT_LEFT: Final = 499
 """Status, in metrics and traces only, of an answer that nobody waited for."""
 
@@ -238,7 +242,8 @@ class Exchange:
         headers += [(X_REQUEST_ID, public_id), *self._extra]
         if self.id_header != X_REQUEST_ID:
             headers.append((self.id_header, public_id))
-        if self._lingering:
+        stopping = self._scope.get("extensions", {}).get(STOPPING)
+        if self._lingering or (stopping is not None and stopping()):
             headers.append((b"connection", b"close"))
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

@@ -12,6 +12,7 @@ import openai
 import pytest
 from anyio.abc import ByteReceiveStream, SocketStream
 
+from services.gateway import server
 from services.gateway.main import main
 from tests.services.gateway_double import MODEL, Peers, events_of, text
 from toolrail.bus import subjects
@@ -326,7 +327,10 @@ async def test_100_continue_is_not_said_to_a_body_too_large() -> None:
 # The end.
 
 
-async def test_stopping_finishes_what_runs_and_takes_nothing_new() -> None:
+async def test_stopping_finishes_what_runs_and_takes_nothing_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "LAST_REQUEST_S", 0.0)
     async with running() as r, await r.connect() as stream, await r.connect() as idle:
         await stream.send(REQUEST)
         rid = await r.peers.request()
@@ -339,6 +343,35 @@ async def test_stopping_finishes_what_runs_and_takes_nothing_new() -> None:
         assert not r.ended.is_set()
         await r.peers.finish(rid, *text("b"))
         assert b"[DONE]" in await everything(stream)
+        await r.ended.wait()
+
+
+async def test_a_request_on_its_way_to_a_server_that_stops_is_the_last_of_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "LAST_REQUEST_S", 3600.0)
+    settings = replace(SETTINGS, drain_s=36000.0)
+    async with running(settings) as r, await r.connect() as stream, await r.connect() as kept:
+        await stream.send(REQUEST)
+        rid = await r.peers.request()
+        await r.peers.say(rid, *text("a"))
+        await until(stream, b'"a"')
+        r.runtime.stopping.set()
+        with anyio.fail_after(10):
+            while True:  # until nobody new is taken
+                try:
+                    await (await r.connect()).aclose()
+                except OSError:
+                    break
+                await anyio.lowlevel.checkpoint()
+        await kept.send(b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n")
+        status, headers, _ = answer_of(await everything(kept))
+        assert (status, headers["connection"]) == (200, "close")
+        await r.peers.finish(rid, *text("b"))
+        await until(stream, b"0\r\n\r\n")  # whose head said before that it could be kept
+        await stream.send(b"GET /live HTTP/1.1\r\nhost: x\r\n\r\n")
+        status, headers, _ = answer_of(await everything(stream))
+        assert (status, headers["connection"]) == (200, "close")
         await r.ended.wait()
 
 
