@@ -20,7 +20,8 @@ from tests.e2e.script import SCRIPT
 @pytest.fixture(scope="session")
 def inside() -> Iterator[pipeline.Pipeline]:
     """The pipeline behind `obedient`, for what a client cannot see."""
-    with pipeline.running("--obey-tag") as running:
+    flags = ("--obey-tag", "--structural-tag", '{"custom_grammars": true}')
+    with pipeline.running(*flags) as running:
         yield running
 
 

@@ -26,6 +26,10 @@ SCRIPT: Final[list[dict[str, Any]]] = [
         "match": "Call twice",
         "text": f"{hermes('look', {'at': 'a'})}\n{hermes('look', {'at': 'b'})}",
     },
+    {
+        "match": "Wrap it wrongly",
+        "text": f"Both.\n{hermes('run_python', {'code': '1'})}\n{hermes('look', {'at': 'a'})}",
+    },
     {"match": "Break down at once", "token_ids": [], "finish": "error"},
     {"match": "Break down midway", "text": "So far, so good", "finish": "error"},
     {
