@@ -179,7 +179,7 @@ class _Connection(HttpToolsProtocol):
         Not at once, as uvicorn does: a request may be on its way, and would be lost.
         """
         self._stopping = True
-        self.timeout_keep_alive = self.last_request_s  # pyright: ignore[reportAttributeAccessIssue]
+        self.timeout_keep_alive = self.last_request_s
         if self.cycle is None or self.cycle.response_complete:
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(

@@ -69,6 +69,42 @@ async def watched(*programs: Program, patience: Patience = QUICK) -> AsyncIterat
         await watch.supervisor.stop()
 
 
+async def test_programs_are_restarted_one_after_another_when_the_one_before_is_ready() -> None:
+    programs = [program(FOREVER, slot=slot) for slot in ("worker-1", "worker-2")]
+    async with watched(*programs) as watch:
+        await watch.until(lambda: bool(watch.lives) and len(watch.lives[-1]) == 2)
+        await watch.until(lambda: len(watch.logged) == 2)
+        before = {life.slot: life for life in watch.lives[-1]}
+        seen: list[tuple[Life, bool]] = []
+
+        async def ready(life: Life) -> None:
+            other = next(one for slot, one in before.items() if slot != life.slot)
+            seen.append((life, alive(other.pid)))
+
+        await watch.supervisor.roll(["worker"], ready)
+    assert [(life.slot, other_runs) for life, other_runs in seen] == [
+        ("worker-1", True),
+        ("worker-2", False),
+    ]
+    assert all(life.instance != before[life.slot].instance for life, _ in seen)
+    assert [line for line in watch.said if "restarting" in line] == []
+
+
+async def test_a_program_that_does_not_end_is_killed_and_started_again() -> None:
+    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
+    stubborn += "while True: signal.pause()"
+    patience = Patience(grace_s=0.05)
+    async with watched(program(stubborn), patience=patience) as watch:
+        await watch.until(lambda: len(watch.logged) == 1)
+        first = watch.lives[-1][0]
+
+        async def ready(life: Life) -> None:
+            assert life.pid != first.pid
+
+        await watch.supervisor.roll(["worker"], ready)
+        until_dead(first.pid)
+
+
 async def test_output_is_logged_line_by_line_under_the_slot_even_without_a_last_newline() -> None:
     code = "import sys; sys.stdout.write('one\\ntwo'); sys.stderr.write('three'); sys.exit()"
     async with watched(program(code, slot="worker-2")) as watch:

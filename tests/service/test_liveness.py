@@ -9,7 +9,7 @@ from toolrail.bus.memory import MemoryBroker
 from toolrail.directory import Directory
 from toolrail.messages import Instance, encode
 from toolrail.service import serving
-from toolrail.service.liveness import Asking, Liveness
+from toolrail.service.liveness import METRICS, Asking, Liveness
 from toolrail.settings import CommonSettings
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +28,15 @@ async def test_a_peer_is_alive_while_it_serves_and_dead_once_it_is_gone() -> Non
     async with serving("postprocessor", FAST, broker.connect()):
         await asking.probe()
         assert asking.dead == frozenset()
+
+
+async def test_a_peer_tells_its_metrics_over_the_bus() -> None:
+    broker = MemoryBroker()
+    async with serving("postprocessor", FAST, broker.connect()):
+        bus = broker.connect()
+        assert await bus.request(subjects.ping("peer-1"), b"", timeout_s=5) == b""
+        told = await bus.request(subjects.ping("peer-1"), METRICS, timeout_s=5)
+        assert b"toolrail_bus_messages_total" in told
 
 
 async def test_a_moment_without_a_peer_is_not_its_death() -> None:

@@ -86,7 +86,7 @@ def control(instance: str) -> str:
 
 
 def ping(instance: str) -> str:
-    """Subject on which one instance answers that it lives, acknowledged request."""
+    """Subject on which one instance answers that it lives, or with its metrics."""
     return f"{PREFIX}.ping.{instance}"
 
 

@@ -13,7 +13,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -66,6 +66,7 @@ class Patience:
         max_early_crashes: crashes in a row of one program that end everything, until `settled`.
         grace_s: from the polite signal to the kill.
         output_s: for the last lines of a program that has ended.
+        roll_s: for a program that was restarted on purpose to be ready; then its turn is over.
     """
 
     restart_delay_s: float = 0.25
@@ -74,6 +75,7 @@ class Patience:
     max_early_crashes: int = 5
     grace_s: float = 10.0
     output_s: float = 1.0
+    roll_s: float = 600.0
 
 
 @dataclass(slots=True)
@@ -82,6 +84,8 @@ class _Slot:
     stop: anyio.Event = field(default_factory=anyio.Event)
     ended: anyio.Event = field(default_factory=anyio.Event)
     life: Life | None = None
+    rolling: bool = False
+    born: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Supervisor:
@@ -148,6 +152,30 @@ class Supervisor:
         for slot in chosen:
             await slot.ended.wait()
 
+    async def roll(self, services: Sequence[str], ready: Callable[[Life], Awaitable[None]]) -> None:
+        """Restart the programs of these services, in that order, one after another.
+
+        Each is ended politely, and the next one's turn comes when `ready` says so of the new life.
+        """
+        for service in services:
+            for slot in list(self._slots.values()):
+                if slot.program.service == service and not slot.stop.is_set():
+                    await self._roll(slot, ready)
+
+    async def _roll(self, slot: _Slot, ready: Callable[[Life], Awaitable[None]]) -> None:
+        slot.born, slot.rolling = anyio.Event(), True
+        _send(slot.life, signal.SIGTERM, group=False)
+        with anyio.move_on_after(self._patience.grace_s):
+            await slot.born.wait()
+        if not slot.born.is_set():
+            _send(slot.life, signal.SIGKILL, group=True)
+            await slot.born.wait()
+        with anyio.move_on_after(self._patience.roll_s) as patience:
+            if slot.life is not None:
+                await ready(slot.life)
+        late = " (not ready yet)" if patience.cancelled_caught else ""
+        self._say(f"{slot.program.slot} was restarted{late}")
+
     def kill(self, slots: Sequence[str] | None = None) -> None:
         """End these programs (default: all) at once, with all they started."""
         for name, slot in self._slots.items():
@@ -163,6 +191,9 @@ class Supervisor:
             status = await self._live(slot)
             if slot.stop.is_set():
                 break
+            if slot.rolling:
+                crashes = 0
+                continue
             crashes = 1 if anyio.current_time() - born > patience.settled_s else crashes + 1
             if not self._settled and self._is_hopeless(program, status, crashes):
                 break
@@ -196,6 +227,8 @@ class Supervisor:
         slot.life = Life(
             service=program.service, slot=program.slot, instance=instance, pid=process.pid
         )
+        slot.rolling = False
+        slot.born.set()
         try:
             self._changed([s.life for s in self._slots.values() if s.life])
             if slot.stop.is_set():

@@ -83,8 +83,13 @@ _NATS_INFORMATION: Final = " [INF] "
 _PREFIX_WIDTH: Final = max(map(len, stacks.SERVICES))
 
 
+class _Peer(msgspec.Struct):
+    instance: str
+
+
 class _Health(msgspec.Struct):
-    models: list[str]
+    models: list[str] = []
+    instances: dict[str, list[_Peer]] = {}
 
 
 def up(arguments: Sequence[str]) -> int:
@@ -112,7 +117,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Every other flag goes to the worker as it is: --tool-call-parser, "
         "--reasoning-parser, --structural-tag, --custom-jinja-template, --script, --obey-tag, "
         "--slots, the --dyn-… spellings …; `python -m services.worker --help` lists them all. "
-        "TOOLRAIL_* variables reach every service.",
+        "TOOLRAIL_* variables reach every service. "
+        "SIGUSR1 restarts all services, one after another; with two of each no request is lost.",
         allow_abbrev=False,
     )
     parser.add_argument("--model", help="model directory, or `demo` or `demo-think`")
@@ -209,11 +215,13 @@ async def _run(options: argparse.Namespace, stack: stacks.Stack) -> int:
         environment=stacks.environment(os.environ, drain_s=patience.grace_s * 0.8),
         patience=patience,
     )
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+    with anyio.open_signal_receiver(
+        signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+    ) as signals:
         async with anyio.create_task_group() as tasks:
             async with anyio.create_task_group() as starting:
                 starting.start_soon(_start, supervisor, tasks, stack, base_url)
-                await _told_to_end(signals, supervisor)
+                await _told_to_end(signals, supervisor, base_url)
                 starting.cancel_scope.cancel()
             tasks.start_soon(_kill_on_signal, signals, supervisor)
             await supervisor.stop(stacks.SERVICES)
@@ -270,19 +278,47 @@ async def _wait_until_served(model: str, base_url: str) -> None:
 
 def _served_models(base_url: str) -> list[str]:
     """Names that `/health` lists, which needs no key; none while the gateway does not answer."""
+    return _health(base_url).models
+
+
+def _present(base_url: str, service: str) -> list[str]:
+    """Instances of `service` that serve, as `/health` lists them."""
+    return [peer.instance for peer in _health(base_url).instances.get(service, ())]
+
+
+def _health(base_url: str) -> _Health:
     # Not urllib's opener: it would take this machine's proxy settings for our own address.
     connection = http.client.HTTPConnection(urlsplit(base_url).netloc, timeout=POLL_TIMEOUT_S)
     try:
         connection.request("GET", "/health")
-        answer = msgspec.json.decode(connection.getresponse().read(), type=_Health)
+        return msgspec.json.decode(connection.getresponse().read(), type=_Health)
     except (OSError, http.client.HTTPException, msgspec.DecodeError):
-        return []
+        return _Health()
     finally:
         connection.close()
-    return answer.models
 
 
-async def _told_to_end(signals: AsyncIterator[signal.Signals], supervisor: Supervisor) -> None:
+async def _told_to_end(
+    signals: AsyncIterator[signal.Signals], supervisor: Supervisor, base_url: str
+) -> None:
+    """Until a signal says so or nothing can be kept running; SIGUSR1 restarts everything."""
+    rolling = anyio.Lock()
+
+    async def ready(life: Life) -> None:
+        while True:
+            present = await anyio.to_thread.run_sync(
+                _present, base_url, life.service, abandon_on_cancel=True
+            )
+            if life.instance in present:
+                return
+            await anyio.sleep(POLL_S)
+
+    async def roll() -> None:
+        async with rolling:
+            _say("restarting all services, one after another")
+            await supervisor.roll(stacks.SERVICES, ready)
+            _say("all services were restarted")
+
     async with anyio.create_task_group() as tasks:
 
         async def on_failure() -> None:
@@ -290,15 +326,18 @@ async def _told_to_end(signals: AsyncIterator[signal.Signals], supervisor: Super
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(on_failure)
-        async for _ in signals:
-            break
+        async for number in signals:
+            if number != signal.SIGUSR1:
+                break
+            tasks.start_soon(roll)
         tasks.cancel_scope.cancel()
     _say(supervisor.failure or "ending (once more to kill)")
 
 
 async def _kill_on_signal(signals: AsyncIterator[signal.Signals], supervisor: Supervisor) -> None:
-    async for _ in signals:
-        supervisor.kill()
+    async for number in signals:
+        if number != signal.SIGUSR1:
+            supervisor.kill()
 
 
 def _write_status(path: Path | None, base_url: str, nats_url: str, lives: Sequence[Life]) -> None:

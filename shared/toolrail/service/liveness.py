@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from typing import Final
 
 import anyio
+from prometheus_client import CollectorRegistry, generate_latest
 
 from toolrail.bus import subjects
-from toolrail.bus.port import Bus
+from toolrail.bus.port import Bus, RequestHandler
 from toolrail.directory import Directory
 from toolrail.errors import FaultError, NoRespondersError
 from toolrail.telemetry import Telemetry
@@ -133,6 +134,14 @@ class Asking:
                 scope.cancel()
 
 
-async def alive(payload: bytes) -> bytes:
-    """The answer to a ping."""
-    return payload
+METRICS: Final = b"metrics"
+"""The ping that is answered with the process's metrics, as Prometheus text."""
+
+
+def answerer(registry: CollectorRegistry) -> RequestHandler:
+    """What answers pings: with nothing, or with the metrics in `registry`."""
+
+    async def answer(payload: bytes) -> bytes:
+        return generate_latest(registry) if payload == METRICS else b""
+
+    return answer

@@ -148,7 +148,7 @@ async def serving(
             tasks=tasks,
         )
         ping = subjects.ping(runtime.instance)
-        pinged = await bus.serve(ping, ping, liveness.alive, max_in_flight=_PINGS)
+        pinged = await bus.serve(ping, ping, liveness.answerer(registry), max_in_flight=_PINGS)
         try:
             yield runtime
         finally:
