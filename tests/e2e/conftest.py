@@ -40,7 +40,8 @@ def script_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def playing(script_file: Path) -> Iterator[httpx.Client]:
-    with pipeline.running("--script", str(script_file)) as running, running.client() as client:
+    flags = ("--script", str(script_file), "--reasoning-parser", "qwen3")
+    with pipeline.running(*flags) as running, running.client() as client:
         yield client
 
 

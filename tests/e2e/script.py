@@ -27,6 +27,12 @@ SCRIPT: Final[list[dict[str, Any]]] = [
         "text": f"{hermes('look', {'at': 'a'})}\n{hermes('look', {'at': 'b'})}",
     },
     {
+        "match": "Think, then call",
+        "text": f"<think>Where?</think>\n\nI look.\n{hermes('look', {'at': 'é'})}",
+        "chunk_tokens": 2,
+    },
+    {"match": "So far: one, two,", "text": " three, four."},
+    {
         "match": "Wrap it wrongly",
         "text": f"Both.\n{hermes('run_python', {'code': '1'})}\n{hermes('look', {'at': 'a'})}",
     },

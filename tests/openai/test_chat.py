@@ -56,6 +56,9 @@ ACCEPTED: list[dict[str, Any]] = [
     {"service_tier": "auto"},
     {"modalities": ["text"]},
     {"verbosity": "medium"},
+    {"skip_special_tokens": True, "spaces_between_special_tokens": True, "echo": False},
+    {"include_reasoning": True, "use_beam_search": False, "length_penalty": 1, "priority": 0},
+    {"add_special_tokens": False, "return_token_ids": False, "return_tokens_as_token_ids": False},
     {"parallel_tool_calls": True},
     {"tool_choice": "auto"},
     {"tool_choice": "none"},
@@ -138,6 +141,21 @@ def test_guided_fields(field: str, value: Any, answer: GuidedAnswer, nested: boo
     assert isinstance(found.answer, GuidedAnswer)
     assert (found.answer.kind, found.answer.value) == (answer.kind, answer.value)
     assert found.answer.param == ("nvext." if nested else "") + field
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "value"),
+    [
+        ({"json": WEATHER}, "json", WEATHER),
+        ({"json_object": True}, "json", {"type": "object"}),
+        ({"regex": "[a-z]+"}, "regex", "[a-z]+"),
+        ({"choice": ["a", "b"]}, "choice", ("a", "b")),
+        ({"grammar": "root ::= x"}, "grammar", "root ::= x"),
+    ],
+)
+def test_guided_fields_by_their_newer_name(fields: Any, kind: str, value: Any) -> None:
+    found = read(structured_outputs=fields).answer
+    assert found == GuidedAnswer(kind, value, f"structured_outputs.{kind}")  # type: ignore[arg-type]
 
 
 def test_content_parts_are_one_text() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
@@ -19,6 +19,7 @@ from toolrail.openai.wire import (
     Guided,
     JsonObjectFormat,
     JsonSchemaFormat,
+    StructuredOutputs,
     TextFormat,
     WireResponseFormat,
     given,
@@ -67,6 +68,7 @@ def answer(body: ChatBody) -> Answer:
         CallerError: two demands, or one that is malformed.
     """
     guided = _guided(body, "") + (_guided(body.nvext, "nvext.") if body.nvext else [])
+    guided += _structured(body.structured_outputs)
     if len(guided) > 1:
         fields = "' and '".join(entry.param for entry in guided)
         raise refusal(
@@ -124,6 +126,28 @@ def _guided(fields: Guided | Extensions, prefix: str) -> list[GuidedAnswer]:
     if fields.guided_grammar is not None:
         found.append(GuidedAnswer("grammar", fields.guided_grammar, f"{prefix}guided_grammar"))
     return found
+
+
+def _structured(fields: StructuredOutputs | None) -> list[GuidedAnswer]:
+    """The same by vLLM's newer name."""
+    if fields is None:
+        return []
+    if fields.json_object and given(fields.json):
+        raise refusal(
+            "'structured_outputs.json' and 'structured_outputs.json_object' cannot be combined.",
+            param="structured_outputs.json_object",
+        )
+    schema = b'{"type":"object"}' if fields.json_object else b""
+    found = _guided(
+        Guided(
+            guided_json=fields.json if given(fields.json) else msgspec.Raw(schema),
+            guided_regex=fields.regex,
+            guided_choice=fields.choice,
+            guided_grammar=fields.grammar,
+        ),
+        "",
+    )
+    return [replace(one, param=f"structured_outputs.{one.kind}") for one in found]
 
 
 def _guided_schema(raw: msgspec.Raw, param: str) -> JsonSchema:

@@ -32,6 +32,24 @@ _REFUSED: Final = {
     "prompt_cache_options": "the prefix cache has no breakpoints and no lifetimes to choose",
     "web_search_options": "there is no web search here",
 }
+_FIXED: Final[Mapping[str, tuple[object, str]]] = {
+    "verbosity": ("medium", "open models have no such switch"),
+    "add_special_tokens": (False, "the chat template writes them"),
+    "echo": (False, "the prompt is not repeated"),
+    "include_reasoning": (
+        True,
+        'reasoning has a field of its own; "reasoning_effort": "none" switches it off',
+    ),
+    "length_penalty": (1.0, "it belongs to beam search"),
+    "priority": (0, "requests are served in their order"),
+    "prompt_logprobs": (None, "the engine is asked for logprobs of its own tokens alone"),
+    "return_token_ids": (False, "answers are text"),
+    "return_tokens_as_token_ids": (False, "answers are text"),
+    "skip_special_tokens": (True, "control strings are read here and never text"),
+    "spaces_between_special_tokens": (True, "control strings are read here and never text"),
+    "use_beam_search": (False, "answers are sampled"),
+}
+"""Fields with the one value that they may have, and why no other."""
 
 TEMPLATE_NAMES: Final = frozenset(
     {
@@ -191,8 +209,9 @@ def _refuse_unsupported(wire: ChatBody) -> None:
             raise _unsupported(name, reason)
     if wire.store:
         raise _unsupported("store", "nothing is stored here", code="unsupported_value")
-    if wire.verbosity not in (None, "medium"):
-        raise _unsupported("verbosity", "open models have no such switch", code="unsupported_value")
+    for name, (value, reason) in _FIXED.items():
+        if getattr(wire, name) not in (None, value):
+            raise _unsupported(name, reason, code="unsupported_value")
     if wire.modalities is not None and wire.modalities != ["text"]:
         raise _unsupported(
             "modalities", "the models served here write text", code="unsupported_value"

@@ -56,7 +56,6 @@ _HINTS: Final = {
     "enable_thinking": 'Use "chat_template_kwargs": {"enable_thinking": …}.',
     "thinking": 'Use "chat_template_kwargs": {"thinking": …}.',
     "reasoning": "Use 'reasoning_effort'.",
-    "structured_outputs": "Use 'response_format' or one of the 'guided_…' fields.",
     "max_output_tokens": "Use 'max_completion_tokens'.",
     "messages": "Responses takes 'input'.",
     "max_tokens": "Use 'max_output_tokens'.",

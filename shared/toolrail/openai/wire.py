@@ -292,6 +292,16 @@ class Guided(msgspec.Struct, frozen=True, kw_only=True):
     guided_whitespace_pattern: str | None = None
 
 
+class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """vLLM's newer name for the guided-decoding fields: one of them, without the prefix."""
+
+    json: Raw = ABSENT
+    json_object: bool | None = None
+    regex: GuidedText | None = None
+    choice: Annotated[list[GuidedText], Meta(min_length=1)] | None = None
+    grammar: GuidedText | None = None
+
+
 class Extensions(Guided, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`nvext`: extensions under a key of their own."""
 
@@ -375,6 +385,21 @@ class ChatBody(Guided, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chat_template_kwargs: Raw = ABSENT
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+
+    structured_outputs: StructuredOutputs | None = None
+
+    # vLLM's, accepted with the one value that says what is done anyway.
+    add_special_tokens: bool | None = None
+    echo: bool | None = None
+    include_reasoning: bool | None = None
+    length_penalty: float | None = None
+    priority: int | None = None
+    prompt_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
+    use_beam_search: bool | None = None
 
     # Of some families alone (`PromptPolicy.request_fields`); with any other model they are refused.
     preserve_thinking: bool | None = None
