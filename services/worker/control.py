@@ -13,6 +13,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Gauge
+
 from services.worker.kept import Kept
 from services.worker.outbox import Outbox
 from toolrail.errors import DecodeError
@@ -46,13 +48,17 @@ class _Owner:
 class Control:
     """Addresses, and what was sent, of all runs of one worker."""
 
-    def __init__(self, outbox: Outbox, *, kept_tokens: int, keep_s: float) -> None:
+    def __init__(
+        self, outbox: Outbox, registry: CollectorRegistry, *, kept_tokens: int, keep_s: float
+    ) -> None:
         """`keep_s`: how long what nobody acknowledges is kept, and jobs may still come."""
         self.kept = Kept(limit=kept_tokens, keep_s=keep_s, clock=time.monotonic)
         self._outbox = outbox
         self._keep_s = keep_s
         self._owners: OrderedDict[str, _Owner] = OrderedDict()
         self._holding: set[tuple[str, int]] = set()
+        kept = Gauge("toolrail_worker_kept_runs", "Runs that can be sent again.", registry=registry)
+        kept.set_function(lambda: len(self.kept))
 
     def address(self, job: Job) -> str:
         """Where the deltas of `job` go now."""
@@ -63,9 +69,11 @@ class Control:
         """`job` has a slot here, from now on; what it sends goes through `send`."""
         self._holding.add((job.request_id, job.choice))
 
-    def release(self, job: Job) -> None:
-        """`job` has a slot no more; what it sent is still kept."""
+    def release(self, job: Job, *, unwanted: bool) -> None:
+        """`job` has a slot no more; what it sent is still kept, unless nobody wants it."""
         self._holding.discard((job.request_id, job.choice))
+        if unwanted:
+            self.kept.drop_choice(job.request_id, job.choice)
 
     def send(self, job: Job, delta: TokenDelta) -> None:
         """Send the next delta of `job` to whom its stream belongs, and keep it."""

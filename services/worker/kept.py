@@ -148,6 +148,10 @@ class Kept:
         for choice in list(self._choices.get(request_id, ())):
             self._drop((request_id, choice))
 
+    def drop_choice(self, request_id: str, choice: int) -> None:
+        """Nobody will want this choice again."""
+        self._drop((request_id, choice))
+
     def _make_room(self, latest: Sent) -> None:
         ended = [key for key, sent in self._sent.items() if sent.over_s is not None]
         for key in ended:

@@ -89,6 +89,7 @@ class Runner:
         self._instance = runtime.instance
         self._control = control.Control(
             self._outbox,
+            runtime.metrics,
             kept_tokens=runtime.settings.kept_tokens,
             keep_s=runtime.settings.job_max_age_s,
         )
@@ -186,7 +187,8 @@ class Runner:
             await self._perform(run)
         finally:
             del self._runs[run.name]
-            self._control.release(run.job)
+            unwanted = run.ending in ("cancelled", "orphaned")
+            self._control.release(run.job, unwanted=unwanted)
             run.over.set()
 
     async def _replaces(self, run: Run, live: Run) -> bool:

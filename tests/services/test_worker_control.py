@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.worker.control import Control
 from services.worker.kept import Kept
@@ -219,5 +220,5 @@ def test_what_nobody_acknowledges_expires() -> None:
 
 async def test_an_order_nobody_can_read_is_answered_all_the_same() -> None:
     outbox = Outbox(MemoryBroker().connect(), "worker-1")
-    answer = await Control(outbox, kept_tokens=1, keep_s=1).answer(b"\xc1")
+    answer = await Control(outbox, CollectorRegistry(), kept_tokens=1, keep_s=1).answer(b"\xc1")
     assert decode_held(answer) == Held()
