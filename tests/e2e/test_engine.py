@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 from tests import stack as stacks
+from tests.e2e import responses
 from tests.e2e.sse import Turn, stream
 from tests.e2e.test_chat import MARKERS, is_valid
 from tests.e2e.tools import SMALL, all_tools, ask, closed, tool
@@ -142,6 +143,21 @@ def test_reasoning_is_streamed_as_reasoning(client: httpx.Client) -> None:
     turn = stream(client, asked)
     assert turn.reasoning
     assert (turn.content, turn.finish_reason) == ("", "length")
+
+
+def test_responses_hold_the_same_promises(client: httpx.Client) -> None:
+    asked: dict[str, Any] = {"model": "demo-think", "seed": 1}
+    asked["tools"] = [{"type": "function", **NO_STRINGS["function"]}]
+    forced = {"tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 120}
+    first = responses.stream(client, {**asked, "input": "Set the level.", **forced})
+    assert first["status"] == "completed"
+    (call,) = [item for item in first["output"] if item["type"] == "function_call"]
+    jsonschema.validate(json.loads(call["arguments"]), LEVEL)
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "done"}
+    more = {"previous_response_id": first["id"], "tool_choice": "none", "max_output_tokens": 8}
+    second = responses.create(client, {**asked, "input": [result], **more})
+    assert second["previous_response_id"] == first["id"]
+    assert 0 < second["usage"]["output_tokens"] <= 8
 
 
 def test_a_prompt_longer_than_the_context_is_refused(client: httpx.Client) -> None:
