@@ -269,6 +269,7 @@ class Stack:
     runtime: Runtime[GatewaySettings]
     registry: CollectorRegistry
     tasks: TaskGroup
+    broker: MemoryBroker
 
     def visit(
         self,
@@ -281,10 +282,12 @@ class Stack:
         """Send a request; `body` None: the test pushes it."""
         answer = Answer()
         given = {"content-type": "application/json"} | (headers or {})
+        path, _, query = path.partition("?")
         scope: dict[str, Any] = {
             "type": "http",
             "method": method,
             "path": path,
+            "query_string": query.encode(),
             "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in given.items()],
         }
         if body is not None:
@@ -326,7 +329,7 @@ async def stack(
         gateway = Gateway.of(runtime)
         await gateway.streams.start()
         async with anyio.create_task_group() as tasks:
-            yield Stack(gateway, App(gateway), play, runtime, runtime.metrics, tasks)
+            yield Stack(gateway, App(gateway), play, runtime, runtime.metrics, tasks, broker)
             tasks.cancel_scope.cancel()
     await bus.close()
     await play.bus.close()

@@ -6,6 +6,7 @@ from services.gateway.answer import Head, Outcome
 from services.gateway.answering import BodyHooks, Elsewhere, answer
 from services.gateway.dispatch import HEADER, Dispatch
 from services.gateway.exchange import Exchange
+from services.gateway.failures import failure_of
 from services.gateway.gateway import Gateway
 from services.gateway.responses.background import begin, follow
 from services.gateway.responses.body import asked
@@ -14,6 +15,7 @@ from services.gateway.responses.keeping import Keeping, said, without_store
 from services.gateway.responses.writer import ResponseWriter
 from services.gateway.sse import one_line
 from services.gateway.surface import EventWriter, ObjectFold
+from toolrail.errors import QueueFullError
 from toolrail.messages import Accepted, Api, Failed
 from toolrail.openai.responses.ids import response_id
 
@@ -82,7 +84,15 @@ class _Hooks(BodyHooks):
         if not request.background:
             return None
         exchange, settings = self._exchange, self._gateway.settings
-        run = await begin(self._gateway, exchange, body, streamed=request.stream is True)
+        try:
+            run = await begin(self._gateway, exchange, body, streamed=request.stream is True)
+        except QueueFullError as error:
+            full = failure_of(error, request_id=exchange.request_id)
+
+            async def refuse() -> Failed:
+                return full
+
+            return refuse
 
         async def send() -> Failed | None:
             if run.refused is not None:
