@@ -12,7 +12,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+_MAX_GAP: Final = 256
+"""Longest whitespace inside a literal; words that are further apart are none."""
 _SPACE: Final = re.compile(r"\s*")
+_GAP: Final = re.compile(rf"\s{{0,{_MAX_GAP}}}")
 
 
 class Markers:
@@ -63,7 +66,8 @@ class Buffer:
     """The unread text of one stream.
 
     `keep()` starts a journal of what is consumed, so that a reader that proves wrong can `rewind`.
-    Pushing costs O(unread + new), so readers leave unread only what is held back.
+    Pushing costs O(unread + new), so readers leave unread only what is held back, a bounded piece;
+    what they have only passed waits in an `Ahead`.
     """
 
     __slots__ = ("_journal", "_text", "consumed", "cut", "pos", "returns", "work")
@@ -85,6 +89,7 @@ class Buffer:
         """Append new text of the stream."""
         self._text = self._text[self.pos :] + text if self.pos < len(self._text) else text
         self.pos = 0
+        self.work += len(self._text)
 
     def __len__(self) -> int:
         return len(self._text) - self.pos
@@ -137,13 +142,14 @@ class Buffer:
         return self.take(end - pos), marker
 
     def literal(self, words: tuple[str, ...], *, final: bool = False) -> bool | None:
-        """Consume `words` with any whitespace before each. True: done. None: needs more text.
+        """Consume `words` with whitespace before each. True: done. None: needs more text.
 
-        False: something else comes; nothing was consumed.
+        False: something else comes; nothing was consumed. Whitespace that may go on before the
+        first word is the caller's to pass: a gap of more than a few hundred characters is none.
         """
         text, at = self._text, self.pos
         for word in words:
-            space = _SPACE.match(text, at)
+            space = _GAP.match(text, at)
             at = space.end() if space else at
             if not text.startswith(word, at):
                 rest = text[at:]
@@ -174,11 +180,16 @@ class Buffer:
         self.consumed -= len(back)
 
     def give_back(self, text: str) -> None:
-        """Make `text`, which was consumed last, unread again."""
+        """Make `text`, which was consumed last and looked at, unread again."""
+        self.returns += 1
+        self.untake(text)
+
+    def untake(self, text: str) -> None:
+        """Make `text`, which was consumed last but only passed, unread again."""
         self._text = text + self._text[self.pos :]
         self.pos = 0
+        self.work += len(text)
         self.consumed -= len(text)
-        self.returns += 1
         left = len(text)
         while left and self._journal:
             piece = self._journal.pop()
@@ -189,6 +200,41 @@ class Buffer:
     def forget(self) -> None:
         """End the journal; what was consumed is gone."""
         self._journal = None
+
+
+class Ahead:
+    """What a reader has passed on its way to something that may not come.
+
+    Whitespace may go on for ever, and a reader that looked through it again at every feed would
+    cost its square. So it is consumed as it comes, and given back once if that proves wrong.
+    """
+
+    __slots__ = ("_passed",)
+
+    def __init__(self) -> None:
+        self._passed: list[str] = []
+
+    def take(self, buffer: Buffer, count: int) -> None:
+        """Pass the next `count` characters."""
+        taken = buffer.take(count)
+        if taken:
+            self._passed.append(taken)
+
+    def skip_space(self, buffer: Buffer) -> None:
+        """Pass the whitespace that comes next."""
+        space = buffer.skip_space()
+        if space:
+            self._passed.append(space)
+
+    def settle(self) -> None:
+        """What was passed is consumed for good."""
+        self._passed.clear()
+
+    def give_back(self, buffer: Buffer) -> None:
+        """What was passed is unread again."""
+        if self._passed:
+            buffer.untake("".join(self._passed))
+            self._passed.clear()
 
 
 def words(text: str) -> tuple[str, ...]:

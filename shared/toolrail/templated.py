@@ -14,9 +14,11 @@ from typing import Literal
 
 from toolrail.events import Item
 from toolrail.parsing import ParseSpec, StreamParser
-from toolrail.parsing.blocks import Block, CallBlock, CallShape, ObjectsBlock, Reading, closers
+from toolrail.parsing.blocks import Block, CallBlock, ObjectsBlock, Reading
 from toolrail.parsing.guided import GuidedParser
-from toolrail.parsing.turn import Grammar, TurnParser
+from toolrail.parsing.shapes import CallShape, closers
+from toolrail.parsing.turn import TurnParser
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.render import render_turn
 from toolrail.structural_tag import TagFormat
 from toolrail.structural_tag.templated import CallMarkers, TagRequest, bans, templated_tag

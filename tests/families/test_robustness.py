@@ -1,9 +1,8 @@
-"""Any text at all: never an error, never a difference by cuts, nothing invented; in linear time."""
+"""Any text at all: never an error, never a difference by cuts, nothing invented."""
 
 from __future__ import annotations
 
 import json
-import random
 from functools import cache
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from tests.families.loading import FAMILIES, cases, events, random_cuts
 from tests.families.walking import TOOLS
 from toolrail.events import CallEnd, CallStart, Reasoning, Text, assemble
-from toolrail.families import dialect, family, stream_parser
+from toolrail.families import dialect, family
 from toolrail.parsing import ParseSpec
 
 
@@ -104,36 +103,3 @@ def test_text_without_markup_is_text(name: str, text: str) -> None:
     reasoning = own.reasoning_names[0] if own.needs_reasoning else None
     turn = assemble(events(ParseSpec(name, reasoning, TOOLS, starts_in="response"), text))
     assert (turn.content or "") == text
-
-
-@pytest.mark.parametrize("size", ["prose", "value", "calls", "noise"])
-@pytest.mark.parametrize("name", FAMILIES)
-def test_cost_is_linear(name: str, size: str) -> None:
-    base, larger = (work(name, stream(name, size, n)) for n in (1, 4))
-    assert larger <= 4.5 * base + 2_000
-
-
-def stream(name: str, size: str, n: int) -> str:
-    """A text of `n` units of one kind of difficulty."""
-    long = next(case for case in cases(name) if "long_value" in case.kinds).text
-    if size == "prose":
-        return "It's 5\" wide, says `he`. <a> [b] {c}\n" * (60 * n)
-    if size == "value":
-        middle = len(long) // 2
-        return long[:middle] + long[middle : middle + 50] * (40 * n) + long[middle:]
-    if size == "calls":
-        return next(case for case in cases(name) if "one_call" in case.kinds).text * (15 * n)
-    random_ = random.Random(name)
-    pieces = [piece for piece in fragments(name) if len(piece) < 40]
-    return "".join(random_.choice(pieces) for _ in range(400)) * n
-
-
-def work(name: str, text: str) -> int:
-    """Characters that the parser looked at, fed in small pieces."""
-    own = family(name)
-    reasoning = own.reasoning_names[0] if own.reasoning_names else None
-    parser = stream_parser(ParseSpec(name, reasoning, TOOLS))
-    for at in range(0, len(text), 4):
-        parser.feed(text[at : at + 4])
-    parser.finish()
-    return parser.work

@@ -104,9 +104,12 @@ class DelimitedArguments:
         if not self._text:
             buffer.skip_space()
         text, marker = buffer.until(self._key_end)
-        self._text.append(text)
+        if text:
+            self._text.append(text)
+        if self._too_long(buffer):
+            return Read.BAD
         if marker is None:
-            return Read.MORE if sum(map(len, self._text)) <= _MAX_KEY else Read.BAD
+            return Read.MORE
         key = "".join(self._text).strip()
         if marker == ":" and key:
             self._end_key(key)
@@ -124,11 +127,20 @@ class DelimitedArguments:
     def _read_key_string(self, buffer: Buffer) -> Read | None:
         text, marker = buffer.until(self._string_end)
         self._text.append(text)
+        if self._too_long(buffer):
+            return Read.BAD
         if marker is None:
-            return Read.MORE if sum(map(len, self._text)) <= _MAX_KEY else Read.BAD
+            return Read.MORE
         buffer.take(len(marker))
         self._end_key("".join(self._text))
         return None
+
+    def _too_long(self, buffer: Buffer) -> bool:
+        """Whether what was read is longer than a key may be; what is too much is unread again."""
+        if sum(map(len, self._text)) <= _MAX_KEY:
+            return False
+        buffer.give_back("".join(self._text)[_MAX_KEY:])
+        return True
 
     def _end_key(self, key: str) -> None:
         self._separate()

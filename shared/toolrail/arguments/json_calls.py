@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 
 from toolrail.arguments.json_value import JsonValue, Read
 from toolrail.arguments.output import Output
-from toolrail.scan import Buffer
+from toolrail.scan import Ahead, Buffer
 from toolrail.syntax import Objects
 
 _Role: TypeAlias = Literal["key", "name", "arguments", "id", "other"]
@@ -177,13 +177,14 @@ class CallObjects:
     """
 
     __slots__ = (
+        "_ahead",
         "_array",
         "_end_last",
-        "_in_array",
         "_keys",
         "_object",
         "_opened",
         "_output",
+        "_separated",
         "_separators",
         "_strict",
         "begun",
@@ -201,14 +202,15 @@ class CallObjects:
         separators: str = ",;",
     ) -> None:
         self._separators: Final = separators
-        self._in_array: Final = in_array
         self._keys: Final = keys
         self._output: Final = output
         self._strict: Final = strict
         self._end_last: Final = end_last
+        self._ahead: Final = Ahead()
         self._object: CallObject | None = None
-        self._array = False
+        self._array = in_array
         self._opened = False
+        self._separated = False
         self.begun = False
         self.ended = False
 
@@ -231,51 +233,46 @@ class CallObjects:
     def _read_between(self, buffer: Buffer, *, final: bool) -> Read | None:
         if not self._opened:
             return self._read_opening(buffer)
-        window, pos = buffer.window, buffer.pos
-        at = _after_space(window, pos)
-        if at < len(window) and window[at] in self._separators:
-            at = _after_space(window, at + 1)
-            separated = True
-        else:
-            separated = False
-        if at >= len(window) and not final:
+        ahead = self._ahead
+        ahead.skip_space(buffer)
+        following = buffer.peek()
+        if following and following in self._separators and not self._separated:
+            ahead.take(buffer, 1)
+            self._separated = True
+            return None
+        if not following and not final:
             return Read.MORE
-        following = window[at : at + 1]
+        separated, self._separated = self._separated, False
         glued = not self._array and len(self._separators) > 1
         if following == "{" and (separated or glued):
+            ahead.settle()
             self._output.end()
-            buffer.take(at - pos)
             self._object = CallObject(self._keys, self._output, strict=self._strict)
             return None
         if self._array and following == "]" and not separated:
-            buffer.take(at + 1 - pos)
+            ahead.settle()
+            buffer.take(1)
             self._array, self.ended = False, True
             return Read.DONE
+        ahead.give_back(buffer)
         return Read.BAD if self._array and not final else Read.DONE
 
     def _read_opening(self, buffer: Buffer) -> Read | None:
-        window, pos = buffer.window, buffer.pos
-        at = _after_space(window, pos)
-        bracket = not self._in_array and window[at : at + 1] == "["
-        array = bracket or self._in_array
-        if bracket:
-            at = _after_space(window, at + 1)
-        if at >= len(window):
+        buffer.skip_space()
+        first = buffer.peek()
+        if not first:
             return Read.MORE
-        empty = array and window[at] == "]"
-        if window[at] != "{" and not empty:
+        if first == "[" and not self._array:
+            buffer.take(1)
+            self._array = True
+            return None
+        empty = self._array and first == "]"
+        if first != "{" and not empty:
             return Read.BAD
-        buffer.take(at + empty - pos)
         self.begun = self._opened = True
-        self._array = array and not empty
-        self.ended = empty
         if empty:
+            buffer.take(1)
+            self._array, self.ended = False, True
             return Read.DONE
         self._object = CallObject(self._keys, self._output, strict=self._strict)
         return None
-
-
-def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\n\r":
-        at += 1
-    return at

@@ -24,6 +24,7 @@ class Output:
         "complete_calls",
         "name",
         "seen",
+        "started_calls",
     )
 
     def __init__(self, *, mute_calls: bool = False, buffer: Buffer | None = None) -> None:
@@ -35,6 +36,8 @@ class Output:
         self._mute = mute_calls
         self.complete_calls = 0
         """Calls that ended complete so far, muted ones included."""
+        self.started_calls = 0
+        """Calls that started so far, also those that proved to be none."""
         self.name = ""
         """Name of the call that started last."""
         self.seen = 0
@@ -58,6 +61,7 @@ class Output:
     def start(self, name: str, wire_id: str | None = None) -> None:
         """A call starts. The one before it must have ended."""
         self._open = True
+        self.started_calls += 1
         self.name = name
         self._see()
         if not self._mute:

@@ -50,7 +50,7 @@ class _Frame:
 
     def __init__(self, closer: str, mark: int = -1) -> None:
         self.closer: Final = closer
-        self.mark: Final = mark
+        self.mark = mark
         self.count = 0
         self.comma = False
 
@@ -90,10 +90,18 @@ class KeywordArguments:
         status: Read | None = None
         while status is None:
             status = steps[self._at](buffer)
-        if not self._tuples and status is not Read.BAD:
-            self._output.arguments("".join(self._pieces))
-            self._pieces.clear()
+        self._put_out()
         return status
+
+    def _put_out(self) -> None:
+        """Put out all that stands before the first parenthesis that may prove to be a tuple."""
+        certain = len(self._pieces)
+        if self._tuples:
+            certain = next(frame.mark for frame in self._stack if frame.mark >= 0)
+            for frame in self._stack:
+                frame.mark -= certain if frame.mark >= 0 else 0
+        self._output.arguments("".join(self._pieces[:certain]))
+        del self._pieces[:certain]
 
     # --- names, keys and what stands between ---
 

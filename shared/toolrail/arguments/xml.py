@@ -123,6 +123,7 @@ class XmlArguments:
         return None
 
     def _read_value_open(self, buffer: Buffer, final: bool) -> Read | None:
+        buffer.skip_space()
         opening = buffer.literal((self._style.value_open,), final=final)
         if opening is None:
             return Read.MORE
@@ -238,13 +239,13 @@ class XmlArguments:
         window = buffer.window
         start = buffer.pos + len(marker)
         at = start
-        while at < len(window) and window[at] in " \t\n\r":
+        while at < len(window) and window[at] in " \t\n\r" and at - start <= _MAX_LOOKAHEAD:
             at += 1
+        if at - start > _MAX_LOOKAHEAD:
+            return own
         rest = window[at : at + max(map(len, follow), default=0)]
         if rest.startswith(follow):
             return True
-        if at - start > _MAX_LOOKAHEAD:
-            return own
         if any(marker.startswith(rest) for marker in follow):
             return None if not final else not rest
         return False

@@ -17,7 +17,7 @@ from typing import Final
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.bare import WholeObjects
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.turn import Grammar
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.render import render_turn
 from toolrail.structural_tag import TagFormat
 from toolrail.structural_tag.templated import TagRequest

@@ -28,7 +28,8 @@ from toolrail.families.family import Family, Marker, PromptPolicy
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.guided import GuidedParser
-from toolrail.parsing.turn import Grammar, TurnParser
+from toolrail.parsing.turn import TurnParser
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.parsing.xtml import (
     ARGUMENT,
     ARGUMENT_END,

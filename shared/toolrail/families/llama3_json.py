@@ -21,7 +21,7 @@ from typing import Final
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.bare import BelievedObjects
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.turn import Grammar
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.structural_tag import (
     TagFormat,
     TagOptions,

@@ -22,7 +22,7 @@ from typing import Final
 from toolrail.arguments.json_value import JsonValue, Read
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, ObjectsBlock, Reading
-from toolrail.parsing.turn import Grammar
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.render import render_turn
 from toolrail.scan import Buffer, marker_set
 from toolrail.structural_tag import TagFormat, either, triggered
@@ -86,9 +86,10 @@ class _NamedCall:
         markers = _AFTER_NAME if self._name is None else _AFTER_ID
         text, marker = buffer.until(markers, final=final)
         self._header.append(text)
+        if sum(map(len, self._header)) > _MAX_HEADER:
+            return Read.BAD
         if marker is None:
-            too_long = sum(map(len, self._header)) > _MAX_HEADER
-            return Read.BAD if too_long or final else Read.MORE
+            return Read.BAD if final else Read.MORE
         header = "".join(self._header).strip()
         self._header = []
         if self._name is None:

@@ -25,9 +25,10 @@ from typing import Final
 
 from toolrail.events import Item
 from toolrail.families.family import Family, Marker, PromptPolicy, ReasoningMarkers
-from toolrail.parsing.blocks import Block, CallBlock, CallShape, Reading
+from toolrail.parsing.blocks import Block, CallBlock, Reading
 from toolrail.parsing.channels_guided import message_parser
 from toolrail.parsing.headers import MessageSyntax, Route
+from toolrail.parsing.shapes import CallShape
 from toolrail.render import render_messages
 from toolrail.structural_tag import TagFormat, const, sequence
 from toolrail.structural_tag.arguments import held_arguments

@@ -26,7 +26,7 @@ from toolrail.events import ArgumentsDelta, CallEnd, CallStart
 from toolrail.families.family import Family, Marker, PromptPolicy
 from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
-from toolrail.parsing.turn import Grammar
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.render import render_turn
 from toolrail.scan import Buffer
 from toolrail.structural_tag import TagFormat, any_text, ebnf, either
@@ -74,6 +74,7 @@ class _At(Enum):
     FENCE = auto()  # after the fence, before the bracket
     ELEMENT = auto()
     NAME = auto()
+    PARENTHESIS = auto()
     ARGUMENTS = auto()
     AFTER = auto()
 
@@ -98,6 +99,7 @@ class _CallList:
             _At.FENCE: self._read_fence,
             _At.ELEMENT: self._read_element,
             _At.NAME: self._read_name,
+            _At.PARENTHESIS: self._read_parenthesis,
             _At.ARGUMENTS: self._read_arguments,
             _At.AFTER: self._read_after,
         }
@@ -147,11 +149,15 @@ class _CallList:
         found = _NAME.match(buffer.window, buffer.pos)
         assert found is not None
         self._name.append(buffer.take(found.end() - buffer.pos))
-        name = "".join(self._name)
-        if len(name) > _MAX_NAME:
+        if len("".join(self._name)) > _MAX_NAME:
             return Read.BAD
         if not len(buffer):
             return Read.MORE
+        self._at = _At.PARENTHESIS
+        return None
+
+    def _read_parenthesis(self, buffer: Buffer) -> Read | None:
+        name = "".join(self._name)
         exact = self._streams and not self._calls
         following = buffer.peek() if exact else _next(buffer)
         if not following:

@@ -7,7 +7,6 @@ name, arguments). Both are made from a family's `Syntax`; a family that neither 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -20,26 +19,11 @@ from toolrail.arguments.json_value import JsonValue, Read
 from toolrail.arguments.output import Output
 from toolrail.arguments.types import ToolTypes
 from toolrail.arguments.xml import XmlArguments
-from toolrail.scan import Buffer, Markers, words
-from toolrail.syntax import (
-    Args,
-    ArgumentStyle,
-    Index,
-    JsonStyle,
-    Lit,
-    Name,
-    NotationStyle,
-    Objects,
-    Part,
-    Syntax,
-    XmlStyle,
-)
+from toolrail.parsing.shapes import CallShape, closers
+from toolrail.scan import Ahead, Buffer, words
+from toolrail.syntax import NotationStyle, Objects, Syntax, XmlStyle
 
 _Arguments: TypeAlias = XmlArguments | DelimitedArguments | ElementArguments
-
-_MAX_HEADER: Final = 512
-"""Longest text between a call's opener and its arguments that is still taken for a header."""
-_NAME: Final = re.compile(r"[^\s<>{}\"'`]+\Z")
 
 
 class Block(Protocol):
@@ -92,6 +76,7 @@ class ObjectsBlock:
             in_array=syntax.section is not None and syntax.section.word,
             separators=",;" if self._closers or keys.array else keys.separator.strip(),
         )
+        self._closer: Final = Closer([words(closer) for closer in self._closers])
         self._closing = False
 
     @property
@@ -112,7 +97,7 @@ class ObjectsBlock:
         if not self._closers:
             self._output.end()
             return Read.DONE
-        closed = _after_brackets(buffer, [words(c) for c in self._closers], final=final)
+        closed = self._closer.read(buffer, final=final)
         if closed is None:
             return Read.MORE
         self._output.end(complete=closed or not self._required)
@@ -126,63 +111,6 @@ class _At(Enum):
     BELIEVE = auto()  # whether the header is one
     ARGUMENTS = auto()
     CLOSE = auto()
-
-
-class CallShape:
-    """A `Syntax` of parts, taken apart once: what `CallBlock` needs to read a call."""
-
-    def __init__(self, syntax: Syntax) -> None:
-        parts = syntax.call
-        opener, name_at = parts[0], next(i for i, p in enumerate(parts) if isinstance(p, Name))
-        args_at = next(i for i, p in enumerate(parts) if isinstance(p, Args))
-        args = parts[args_at]
-        assert isinstance(opener, Lit)
-        assert isinstance(args, Args)
-        self.syntax: Final = syntax
-        self.opener: Final = opener.text.strip()
-        self.style: Final = args.style
-        name = parts[name_at]
-        self.quotes: Final = name.quotes if isinstance(name, Name) else ""
-        self.prefix: Final = _text(parts[1:name_at])
-        indexed = any(isinstance(p, Index) for p in parts)
-        index_at = next((i for i, p in enumerate(parts) if isinstance(p, Index)), name_at)
-        self.index_lead: Final = _text(parts[name_at + 1 : index_at]) if indexed else None
-        self.after_name: Final = words(_text(parts[index_at + 1 : args_at]))
-        self.close: Final = words(_text(parts[args_at + 1 :]))
-        self.structure: Final = _structure(args.style, self.close)
-        self.terminators: Final = Markers(self.after_name[:1] or self.structure)
-        section = syntax.section
-        self.section_ends: Final = closers(syntax)
-        self.section_begins: Final = (section.begin.strip(), *section.begins) if section else ()
-        self.between: Final = Markers([self.opener, *self.section_ends, *self.section_begins])
-
-    def breaks_at(self, text: str) -> int | None:
-        """Where `text`, after a call's opener, stops being the start of a header, if it does.
-
-        The place depends on the text alone, not on how much of it came at once.
-        """
-        header, prefix = text.lstrip(), self.prefix.strip()
-        if prefix.startswith(header):
-            return None
-        start = len(text) - len(header) + (len(prefix) if header.startswith(prefix) else 0)
-        angle = text.find("<", start)
-        ends = [at for at in (angle, _MAX_HEADER) if 0 <= at < len(text)]
-        return min(ends, default=None)
-
-    def header(self, text: str) -> tuple[str, str | None] | None:
-        """Name and wire id of a header, or None when it is none."""
-        header = text.strip()
-        name = header.removeprefix(self.prefix.strip())
-        wire_id = None
-        if self.index_lead is not None:
-            wire_id = header
-            stem, lead, index = name.rpartition(self.index_lead)
-            if lead and index.strip().isdecimal():
-                name = stem
-        name = name.strip()
-        if self.quotes and name[:1] and name[0] in self.quotes:
-            name = name[1:].removesuffix(name[0]).strip()
-        return (name, wire_id) if _NAME.match(name) else None
 
 
 class CallBlock:
@@ -210,6 +138,8 @@ class CallBlock:
         self._name = ""
         self._id: str | None = None
         self._args: JsonValue | _Arguments | None = None
+        self._ahead: Final = Ahead()
+        self._closer: Final = Closer([shape.close])
         self._calls = int(where == "resumed")
         self._begun = where == "resumed"
 
@@ -234,17 +164,20 @@ class CallBlock:
                 return status
 
     def _read_section(self, buffer: Buffer, final: bool) -> Read | None:
-        shape, window = self._shape, buffer.window
-        at = buffer.pos
-        while at < len(window) and window[at].isspace():
-            at += 1
-        rest = window[at : at + shape.between.longest]
-        if not rest or (shape.between.grows(rest) and not final):
-            return Read.MORE if not final or not self._calls else Read.DONE
+        shape = self._shape
+        self._ahead.skip_space(buffer)
+        rest = buffer.peek(shape.between.longest)
+        undecided = not rest or shape.between.grows(rest)
+        if undecided and not final:
+            return Read.MORE
         hit = shape.between.search(rest)
         if hit is None or hit[0] != 0:
+            self._ahead.give_back(buffer)
+            if not rest and not self._calls:
+                return Read.MORE
             return Read.DONE if self._calls else Read.BAD
-        buffer.take(at - buffer.pos + len(hit[1]))
+        self._ahead.settle()
+        buffer.take(len(hit[1]))
         if hit[1] in shape.section_ends:
             return Read.DONE
         if hit[1] == shape.opener:
@@ -253,8 +186,11 @@ class CallBlock:
         return None
 
     def _read_header(self, buffer: Buffer, final: bool) -> Read | None:
+        if not self._header:
+            buffer.skip_space()
         text, terminator = buffer.until(self._shape.terminators, final=final)
-        self._header.append(text)
+        if text:
+            self._header.append(text)
         so_far = "".join(self._header)
         breaks_at = self._shape.breaks_at(so_far)
         if breaks_at is not None:
@@ -270,6 +206,7 @@ class CallBlock:
         return None
 
     def _read_after_name(self, buffer: Buffer, final: bool) -> Read | None:
+        buffer.skip_space()
         matched = buffer.literal(self._shape.after_name, final=final)
         if matched is None:
             return Read.MORE
@@ -327,7 +264,6 @@ class CallBlock:
 
     def _read_json(self, buffer: Buffer, final: bool) -> Read:
         if self._args is None:
-            buffer.skip_space()
             empty = _comes(buffer, self._shape.close[:1], final=final)
             if empty is None:
                 return Read.MORE
@@ -342,7 +278,7 @@ class CallBlock:
         return self._args.status
 
     def _read_close(self, buffer: Buffer, final: bool) -> Read | None:
-        closed = _after_brackets(buffer, [self._shape.close], final=final)
+        closed = self._closer.read(buffer, final=final)
         if closed is None:
             return Read.MORE
         if not closed and self._shape.syntax.closer_required:
@@ -354,77 +290,50 @@ class CallBlock:
         return None
 
 
-def closers(syntax: Syntax) -> tuple[str, ...]:
-    """Every spelling of the section's closer."""
-    section = syntax.section
-    return tuple(c for c in (section.end.strip(), *section.ends) if c) if section else ()
+class Closer:
+    """Reads what may end a body: one of `ends`, each of them words with whitespace between them.
 
+    Whitespace and surplus closing brackets before it are consumed with it: small models often write
+    one brace too many; what comes before it is complete all the same.
+    """
 
-def _structure(style: ArgumentStyle, close: tuple[str, ...]) -> tuple[str, ...]:
-    """What may come next after a header that is one."""
-    if isinstance(style, NotationStyle):
-        return (style.arguments.member[0] or style.arguments.object[0], *close[:1])
-    if isinstance(style, JsonStyle):
-        return ("{",)
-    return (style.open, *close[:1], *(("{",) if style.json_body else ()))
+    __slots__ = ("_ahead", "_ends")
 
+    def __init__(self, ends: Sequence[tuple[str, ...]]) -> None:
+        self._ends: Final = ends
+        self._ahead: Final = Ahead()
 
-def _text(parts: tuple[Part, ...]) -> str:
-    return "".join(p.text for p in parts if isinstance(p, Lit))
+    def read(self, buffer: Buffer, *, final: bool) -> bool | None:
+        """Whether an end came. False: something else comes, nothing was consumed; None: more text.
+
+        What the end of the stream left of an end is consumed, but is none.
+        """
+        while True:
+            self._ahead.skip_space(buffer)
+            partial = False
+            for end in self._ends:
+                came = buffer.literal(end)
+                if came:
+                    self._ahead.settle()
+                    return True
+                partial = partial or came is None
+            # An end may begin with a bracket itself, so it is looked for first.
+            if partial or buffer.peek() not in ("}", "]"):
+                break
+            self._ahead.take(buffer, 1)
+        if partial and not final:
+            return None
+        if partial and len(buffer):
+            buffer.take(len(buffer))
+            self._ahead.settle()
+        self._ahead.give_back(buffer)
+        return False
 
 
 def _comes(buffer: Buffer, markers: tuple[str, ...], *, final: bool) -> bool | None:
-    """Whether one of `markers` comes next, whitespace aside; nothing is consumed."""
-    window, at = buffer.window, buffer.pos
-    while at < len(window) and window[at].isspace():
-        at += 1
-    rest = window[at : at + max(map(len, markers), default=0)]
-    if rest.startswith(markers):
+    """Whether one of `markers` comes next; whitespace before it is consumed, nothing else."""
+    buffer.skip_space()
+    ahead = buffer.peek(max(map(len, markers), default=0))
+    if ahead.startswith(markers):
         return True
-    if final or not any(m.startswith(rest) for m in markers):
-        return False
-    return None
-
-
-def _after_brackets(buffer: Buffer, ends: Sequence[tuple[str, ...]], *, final: bool) -> bool | None:
-    """Consume one of `ends` (its words, whitespace between them) if it comes next.
-
-    Whitespace and surplus closing brackets before it are consumed with it: small models often
-    write one brace too many; the call before it is complete all the same.
-    """
-    window, pos = buffer.window, buffer.pos
-    at = pos
-    partial = False
-    while True:
-        while at < len(window) and window[at].isspace():
-            at += 1
-        for end in ends:
-            stop, whole = _matched(window, at, end)
-            if whole:
-                buffer.take(stop - pos)
-                return True
-            partial = partial or stop == len(window)
-        # A closer may begin with a bracket itself, so it is looked for first.
-        if partial or window[at : at + 1] not in ("}", "]"):
-            break
-        at += 1
-    if partial and not final:
-        return None
-    if partial and at < len(window):
-        buffer.take(len(window) - pos)  # the stream ended inside the closer
-    return False
-
-
-def _matched(window: str, at: int, parts: tuple[str, ...]) -> tuple[int, bool]:
-    """How far `parts`, with whitespace before each, are there from `at` on, and whether wholly.
-
-    A stop at the end of the window means that more text decides.
-    """
-    for part in parts:
-        while at < len(window) and window[at].isspace():
-            at += 1
-        rest = window[at : at + len(part)]
-        if rest != part:
-            return (len(window) if part.startswith(rest) else at), False
-        at += len(part)
-    return at, True
+    return None if not final and any(m.startswith(ahead) for m in markers) else False

@@ -2,30 +2,24 @@
 
 The headers mean what they mean in `parsing.channels`; the payload stands in a visible body, in the
 body of a message to a tool, or between messages. Markup around it is eaten, its own markup
-(`strays`) included. What the payload may be is `parsing.guided`'s business.
+(`strays`) included. What the payload may be is `parsing.payload`'s business.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
-from toolrail.arguments.json_value import JsonValue, Read
 from toolrail.arguments.output import Output
-from toolrail.arguments.types import ToolTypes
 from toolrail.events import Event
 from toolrail.parsing import ParseSpec, StreamParser
-from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.channels import MessageParser
-from toolrail.parsing.guided import begins_payload, dispatch
 from toolrail.parsing.headers import Header, MessageSyntax, Route
+from toolrail.parsing.payload import STARTS, Lookahead, Payload
 from toolrail.parsing.prose import Channel, Prose
 from toolrail.scan import Buffer, Markers
 from toolrail.syntax import ReasoningMarkers
-
-_MAX_TRIALS: Final = 16
-"""Messages to tools in which a native call is looked for; bounds the work."""
-_STARTS: Final = ("{", "[")
 
 
 def message_parser(
@@ -39,9 +33,9 @@ def message_parser(
 class _State(Enum):
     START = auto()  # between messages: a header may come without its start marker
     PROSE = auto()
-    TO_TOOL = auto()  # after the header of a message to a tool
-    NATIVE = auto()  # such a message may be a native call: markup, it drops out
-    PAYLOAD = auto()
+    AT_START = auto()  # at a brace or bracket, which may begin the payload
+    TO_TOOL = auto()  # after the header of a message to a tool: the payload, or a native call
+    PAYLOAD = auto()  # in it, or in a native call
 
 
 class GuidedMessageParser:
@@ -49,32 +43,23 @@ class GuidedMessageParser:
 
     def __init__(self, syntax: MessageSyntax, spec: ParseSpec) -> None:
         self._syntax: Final = syntax
-        self._named: Final = (
-            spec.tools[0].name if spec.tool_choice == "named" and spec.tools else None
-        )
-        self._tools: Final = ToolTypes(spec.tools)
         self._buffer: Final = Buffer()
         self._output: Final = Output()
         markup = (*syntax.markers, *syntax.strays)
         leaving = (syntax.recipient,) if syntax.recipient_leaves_reasoning else ()
         self._markers: Final[dict[Channel, Markers]] = {
-            "text": Markers([*markup, *_STARTS]),
+            "text": Markers([*markup, *STARTS]),
             "reasoning": Markers([*markup, *leaving]),
         }
         self._markup: Final = Markers(markup)
-        self._strays: Final = Markers(syntax.strays)
         self._prose: Final = Prose(
             self._buffer, self._output, "reasoning" if spec.starts_in == "reasoning" else "text"
         )
-        self._prose.holds_space = True
+        self._payload: Final = Payload(self._prose, spec)
+        strays = Markers(syntax.strays)
+        self._lookahead: Final = Lookahead(self._payload.named, strays, Markers(()))
         self._state = _State.START if spec.starts_in == "none" else _State.PROSE
         self._route = Route("text")
-        self._value: JsonValue | None = None
-        self._native: Block | None = None
-        self._discarded: Output = Output()
-        self._trials = 0
-        self._seen_payload = False
-        self._written_at_marker = -1
 
     @property
     def work(self) -> int:
@@ -92,10 +77,7 @@ class GuidedMessageParser:
         """The rest; a payload that is not complete is text."""
         while self._step(final=True):
             pass
-        # Whitespace that ends in an eaten marker, or that is all there is after a call, is framing.
-        after_marker = self._written_at_marker == self._prose.written
-        if not self._seen_payload or not (after_marker or self._prose.blank):
-            self._prose.flush_space()
+        self._payload.finish()
         return self._output.drain()
 
     def _step(self, *, final: bool) -> bool:
@@ -104,12 +86,12 @@ class GuidedMessageParser:
                 return self._read_start(final)
             case _State.PROSE:
                 return self._read_prose(final)
-            case _State.TO_TOOL:
-                return self._read_to_tool(final)
-            case _State.NATIVE:
-                return self._read_native(final)
+            case _State.AT_START | _State.TO_TOOL:
+                return self._look_ahead(final)
             case _State.PAYLOAD:
-                return self._read_payload(final)
+                over = self._payload.read(final=final)
+                self._state = _State.PROSE if over else _State.PAYLOAD
+                return over
 
     # --- headers ---
 
@@ -134,7 +116,7 @@ class GuidedMessageParser:
         if isinstance(header, Header):
             self._enter(header)
         else:
-            self._eat(marker)
+            self._payload.eat(len(marker))
         return True
 
     def _at_recipient(self, final: bool) -> bool:
@@ -150,8 +132,7 @@ class GuidedMessageParser:
         return True
 
     def _enter(self, header: Header) -> None:
-        self._buffer.take(header.length)
-        self._written_at_marker = self._prose.written
+        self._payload.eat(header.length)
         self._prose.context.reset()
         self._route = self._syntax.route(header.text, header.body)
         self._state = _State.PROSE
@@ -167,9 +148,8 @@ class GuidedMessageParser:
 
     def _read_prose(self, final: bool) -> bool:
         prose = self._prose
-        in_text = prose.channel == "text"
-        markers = self._markup if in_text and self._seen_payload else self._markers[prose.channel]
-        marker = prose.read(markers, final=final)
+        seen = self._payload.seen and prose.channel == "text"
+        marker = prose.read(self._markup if seen else self._markers[prose.channel], final=final)
         if marker is None:
             return False
         if marker == self._syntax.recipient:
@@ -184,117 +164,38 @@ class GuidedMessageParser:
 
     def _at_marker(self, marker: str, final: bool) -> bool:
         syntax = self._syntax
-        if marker in _STARTS:
-            return self._at_brace(final)
+        if marker in STARTS:
+            self._state = _State.AT_START
+            return True
         if marker in syntax.starts:
             return self._at_start_marker(marker, final)
         if marker in syntax.bodies and syntax.self_describing:
             self._enter(Header("", marker))
             return True
-        self._eat(marker)
+        self._payload.eat(len(marker))
         if marker in syntax.ends:
             self._prose.context.reset()
             self._prose.channel = "text"
             self._state = _State.START
         return True
 
-    def _eat(self, marker: str) -> None:
-        self._buffer.take(len(marker))
-        self._written_at_marker = self._prose.written
-
-    def _at_brace(self, final: bool) -> bool:
-        buffer = self._buffer
-        begins = begins_payload(buffer.window, buffer.pos, self._named, final=final)
-        if begins:
-            self._begin_payload(Route("text"))
-        elif begins is not None:
-            self._prose.put(buffer.take(1))
-        return begins is not None
-
-    # --- messages to tools ---
-
-    def _read_to_tool(self, final: bool) -> bool:
-        buffer = self._buffer
-        at = self._after_strays(final)
-        begins: bool | None = False
-        if at is not None and not self._seen_payload:
-            begins = begins_payload(buffer.window, at, self._named, final=final)
-        if at is None or begins is None:
-            return False
-        if begins:
-            buffer.take(at - buffer.pos)
-            buffer.skip_space()
-            self._prose.channel = "text"
-            self._begin_payload(self._route)
-        elif self._trials < _MAX_TRIALS:
-            self._trials += 1
-            buffer.keep()
-            self._discarded = Output()
-            self._native = self._syntax.call(self._route, Reading(self._discarded, self._tools))
-            self._state = _State.NATIVE
-        else:
-            self._state = _State.PROSE
-        return True
-
-    def _after_strays(self, final: bool) -> int | None:
-        """Position after the family's own markup that comes next; None: more text decides."""
-        window, at = self._buffer.window, self._buffer.pos
-        strays = self._strays
-        while True:
-            space = at
-            while space < len(window) and window[space].isspace():
-                space += 1
-            found = strays.search(window, space)
-            if found is not None and found[0] == space:
-                at = space + len(found[1])
-                continue
-            undecided = space == len(window) or strays.grows(window[space:])
-            return None if undecided and not final else at
-
-    def _read_native(self, final: bool) -> bool:
-        assert self._native is not None
-        status = self._native.read(self._buffer, final=final)
-        if status is Read.MORE and not final:
-            return False
-        if self._discarded.complete_calls:
-            self._buffer.forget()
-            self._written_at_marker = self._prose.written
-        else:
-            self._buffer.rewind()
-        self._state = _State.PROSE
-        return True
-
     # --- the payload ---
 
-    def _begin_payload(self, route: Route) -> None:
-        self._route = route
-        self._seen_payload = True
-        if not self._prose.blank:
-            self._prose.flush_space()
-        self._value = JsonValue()
-        self._buffer.keep()
-        self._state = _State.PAYLOAD
-
-    def _read_payload(self, final: bool) -> bool:
-        value = self._value
-        assert value is not None
-        value.read(self._buffer, final=final)
-        if value.status is Read.MORE and not final:
+    def _look_ahead(self, final: bool) -> bool:
+        found = self._lookahead.read(self._buffer, final=final)
+        if found is None:
             return False
-        payload = self._buffer.kept
-        self._buffer.forget()
-        self._state = _State.PROSE
-        space = self._prose.take_space()
-        calls = value.status is Read.DONE and dispatch(payload, self._named, self._output)
-        if not calls and not self._is_native(payload):
-            self._prose.put(space + payload)
+        to_tool, self._state = self._state is _State.TO_TOOL, _State.PROSE
+        native = partial(self._syntax.call, self._route)
+        if found == "payload" and not self._payload.seen:
+            self._lookahead.settle()
+            self._prose.channel = "text"
+            self._payload.begin(native if to_tool else None)
+            self._state = _State.PAYLOAD
+            return True
+        self._lookahead.give_back(self._buffer)
+        if not to_tool:
+            self._prose.put(self._buffer.take(1))
+        elif self._payload.try_native(native):
+            self._state = _State.PAYLOAD
         return True
-
-    def _is_native(self, payload: str) -> bool:
-        """Whether the JSON is the body of a native call, whose header came before it."""
-        if self._route.to != "call":
-            return False
-        buffer, discarded = Buffer(), Output()
-        buffer.push(payload)
-        self._syntax.call(self._route, Reading(discarded, self._tools)).read(buffer, final=True)
-        return bool(discarded.complete_calls)

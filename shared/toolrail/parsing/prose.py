@@ -47,7 +47,7 @@ class Prose:
         self.holds_space = False
         self.blank = True
         self.written = 0
-        self._space = ""
+        self._space: list[str] = []
         self._undecided: list[str] | None = None
         self._skip = ""
         self._label = ""
@@ -69,9 +69,9 @@ class Prose:
         if self.holds_space:
             body = text.rstrip()
             if not body:
-                self._space += text
+                self._space.append(text)
                 return
-            text, self._space = self._space + body, text[len(body) :]
+            text, self._space = self.take_space() + body, [text[len(body) :]]
         if self.blank and not text.isspace():
             self.blank = False
         self.written += len(text)
@@ -92,7 +92,7 @@ class Prose:
 
     def take_space(self) -> str:
         """The held whitespace, no longer held."""
-        space, self._space = self._space, ""
+        space, self._space = "".join(self._space), []
         return space
 
     def flush_space(self) -> None:

@@ -7,10 +7,8 @@ What is quoted, what is recovered and what is dropped is decided here, once for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from toolrail.arguments.json_value import Read
 from toolrail.arguments.output import Output
@@ -20,56 +18,21 @@ from toolrail.parsing import ParseSpec
 from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.prose import Channel, Prose
 from toolrail.parsing.quotes import closing
+from toolrail.parsing.turn_grammar import (
+    Grammar,
+    MarkerKind,
+    led_openers,
+    marker_kinds,
+    reasoning_markers,
+    waits,
+)
 from toolrail.scan import Buffer, Markers, marker_set
 from toolrail.syntax import ReasoningMarkers
-
-MarkerKind: TypeAlias = Literal["open", "begin", "end", "stray", "inner", "boundary"]
 
 _MAX_TRIALS: Final = 16
 """Blocks of a turn that may be read twice (quoted ones, ones that broke off): bounds the work."""
 _LONG_TRIAL: Final = 512
 """Text after an opener that proved to be prose, and that is not read twice too often."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grammar:
-    """What the turn machine must know of a family.
-
-    Attributes:
-        reasoning: markers of the configured reasoning parser, or None.
-        openers: markers that begin tool markup.
-        strays: control strings that are eaten where they are not expected (closers).
-        inner: control strings of calls that are eaten as well, but end no broken call.
-        block: the reader for an opener. `careful`: only what is certainly a call may begin.
-        resume: the reader that goes on after the closer at which a broken call ended, or None.
-        lead: framing eaten before an opener: all of it or nothing, or any end of it if
-            `lead_in_part`.
-        separator: framing eaten after tool markup, as much of it as is there.
-        prose_after_opener: as in `syntax.Syntax`.
-        words: openers that are prose as well: literal where no call follows, whatever
-            `prose_after_opener` says of the others.
-        first: a block that is tried where visible text begins, for calls that need no opener
-            there; BAD with `begun` false says that the text is prose.
-        header: an opener with what its header begins with (`<|tool_call_begin|>functions.`), which
-            around a guided payload are one marker, or "".
-        prefix: what a header begins with after its opener (`call:`), which before a guided payload
-            may stand without the opener, or "".
-    """
-
-    openers: tuple[str, ...]
-    block: Callable[[str, Reading], Block]
-    reasoning: ReasoningMarkers | None = None
-    strays: tuple[str, ...] = ()
-    inner: tuple[str, ...] = ()
-    resume: Callable[[str, Reading], Block | None] | None = None
-    lead: str = ""
-    lead_in_part: bool = False
-    separator: str = ""
-    prose_after_opener: Literal["dropped", "kept", "literal"] = "dropped"
-    words: tuple[str, ...] = ()
-    header: str = ""
-    prefix: str = ""
-    first: Callable[[Reading], Block] | None = None
 
 
 class _State(Enum):
@@ -90,7 +53,7 @@ class TurnParser:
         self._buffer: Final = Buffer()
         self._output: Final = Output(mute_calls=spec.tool_choice == "none", buffer=self._buffer)
         self._kinds: Final = marker_kinds(grammar, spec)
-        self._led: Final = _with_lead(grammar)
+        self._led: Final = led_openers(grammar)
         self._markers: Final[dict[Channel, Markers]] = {
             "text": marker_set(*self._kinds, *self._led),
             "reasoning": marker_set(*reasoning_markers(grammar, self._kinds)),
@@ -105,6 +68,7 @@ class TurnParser:
         self._opener = ""
         self._quote: str | None = None
         self._calls_before = 0
+        self._started_before = 0
         self._trials = 0
         if spec.starts_in != "reasoning" or grammar.reasoning is None:
             self._try_first()
@@ -209,6 +173,7 @@ class TurnParser:
     def _enter_block(self) -> None:
         self._buffer.keep()
         self._calls_before = self._output.complete_calls
+        self._started_before = self._output.started_calls
         self._state = _State.BLOCK
 
     def _read_block(self, final: bool) -> bool:
@@ -234,7 +199,7 @@ class TurnParser:
         """In reasoning a call is believed once its tool is known or it is complete."""
         output = self._output
         if output.holding and self._quote is None:
-            known = output.in_call and output.name in self._tools
+            known = output.started_calls > self._started_before and output.name in self._tools
             if known or output.complete_calls > self._calls_before:
                 output.release()
 
@@ -356,12 +321,6 @@ class TurnParser:
         return True
 
 
-def waits(grammar: Grammar, spec: ParseSpec) -> bool:
-    """Whether the first text may turn out to have been reasoning."""
-    reasoning = grammar.reasoning
-    return reasoning is not None and reasoning.unopened and spec.starts_in == "none"
-
-
 def switch_channel(prose: Prose, kind: MarkerKind, reasoning: ReasoningMarkers | None) -> None:
     """What a marker that was eaten does to the prose around it."""
     prose.context.reset()
@@ -371,33 +330,3 @@ def switch_channel(prose: Prose, kind: MarkerKind, reasoning: ReasoningMarkers |
         prose.open_reasoning(reasoning)
     elif kind == "end" and prose.channel == "reasoning":
         prose.close_reasoning(reasoning)
-
-
-def marker_kinds(grammar: Grammar, spec: ParseSpec) -> dict[str, MarkerKind]:
-    """What each marker that may stand in prose is."""
-    kinds: dict[str, MarkerKind] = dict.fromkeys(grammar.inner, "inner")
-    kinds.update(dict.fromkeys(grammar.strays, "stray"))
-    kinds.update(dict.fromkeys(grammar.openers, "open"))
-    reasoning = grammar.reasoning
-    if reasoning is not None:
-        kinds.update(dict.fromkeys(reasoning.strays, "stray"))
-    if reasoning is not None and spec.starts_in != "response":
-        kinds.update(dict.fromkeys((reasoning.begin, *reasoning.begins), "begin"))
-        kinds.update(dict.fromkeys((reasoning.end, *reasoning.ends), "end"))
-    kinds.pop("", None)
-    return kinds
-
-
-def reasoning_markers(grammar: Grammar, kinds: Mapping[str, MarkerKind]) -> list[str]:
-    """The markers that matter inside reasoning."""
-    reasoning = grammar.reasoning
-    if reasoning is None or reasoning.calls_inside:
-        return [*kinds, *(reasoning.boundaries if reasoning else ())]
-    own = [m for m, kind in kinds.items() if kind in ("begin", "end")]
-    return [*own, *reasoning.strays, *reasoning.boundaries]
-
-
-def _with_lead(grammar: Grammar) -> dict[str, str]:
-    """The openers with the framing that may stand before them, and the openers they are."""
-    ends = range(len(grammar.lead) if grammar.lead_in_part else 1) if grammar.lead else ()
-    return {grammar.lead[at:] + opener: opener for at in ends for opener in grammar.openers}

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from toolrail.arguments.json_value import JsonValue, Read
 from toolrail.arguments.types import json_kind, json_string, without_raw_controls
 from toolrail.parsing.blocks import Reading
-from toolrail.scan import Buffer, Markers
+from toolrail.scan import Ahead, Buffer, Markers
 
 OPEN: Final = "<|open|>"
 CLOSE: Final = "<|close|>"
@@ -84,6 +84,7 @@ class CallsBlock:
         self._at = _At.BETWEEN if in_channel else _At.ATTRIBUTES
         self._skips = resumed  # whether what is left of a broken call may come
         self._begun = resumed
+        self._ahead: Final = Ahead()
         self._attributes: list[str] = []
         self._name = ""
         self._keys: set[str] = set()
@@ -116,9 +117,13 @@ class CallsBlock:
                 return status
 
     def _read_between(self, buffer: Buffer, final: bool) -> Read | None:
+        self._ahead.skip_space(buffer)
         found = _next(buffer, (_CALL, _TOOLS_CLOSED, _CALL_CLOSED), final=final)
         if found is None:
             return Read.MORE
+        if found == _NOTHING and not self._skips:
+            self._ahead.give_back(buffer)
+        self._ahead.settle()
         if found is _CALL:
             self._at, self._attributes, self._skips = _At.ATTRIBUTES, [], False
         elif found is _TOOLS_CLOSED:
@@ -147,7 +152,10 @@ class CallsBlock:
         text, control = buffer.until(_CONTROLS, final=final)
         self._attributes.append(text)
         written = "".join(self._attributes)
-        if len(written) > _MAX_ATTRIBUTES or control in (OPEN, CLOSE) or (final and not control):
+        if len(written) > _MAX_ATTRIBUTES:
+            buffer.untake(written[_MAX_ATTRIBUTES:])
+            return Read.BAD
+        if control in (OPEN, CLOSE) or (final and not control):
             return Read.BAD
         if control is None:
             return Read.MORE
@@ -165,6 +173,7 @@ class CallsBlock:
 
     def _read_belief(self, buffer: Buffer, final: bool) -> Read | None:
         if self._careful and self._name not in self._tools:
+            buffer.skip_space()
             body = (_ARGUMENT, _JSON, _CALL_CLOSED)
             found = _next(buffer, body, final=final, take=False)
             if found is None or found is _NOTHING:
@@ -284,6 +293,7 @@ class CallsBlock:
 
     def _read_json_end(self, buffer: Buffer, final: bool) -> Read | None:
         """What follows a whole object: its closer and the call's, each of which may be missing."""
+        buffer.skip_space()
         found = _next(buffer, (_JSON_CLOSED, _CALL_CLOSED), final=final)
         if found is None:
             return Read.MORE
@@ -311,7 +321,7 @@ def _next(
         came = buffer.literal(words, final=final)
         if came:
             if not take:
-                buffer.give_back(buffer.window[pos : buffer.pos])
+                buffer.untake(buffer.window[pos : buffer.pos])
             return words
         undecided = undecided or came is None
     return None if undecided else _NOTHING

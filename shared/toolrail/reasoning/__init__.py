@@ -18,7 +18,8 @@ from toolrail.parsing import ParseSpec, StreamParser
 from toolrail.parsing.blocks import Block, Reading
 from toolrail.parsing.channels import MessageParser
 from toolrail.parsing.headers import MessageSyntax
-from toolrail.parsing.turn import Grammar, TurnParser
+from toolrail.parsing.turn import TurnParser
+from toolrail.parsing.turn_grammar import Grammar
 from toolrail.parsing.xtml import (
     CALLS,
     END_OF_MESSAGE,
