@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final, cast
@@ -62,7 +63,15 @@ class Server(uvicorn.Server):
             backlog=_BACKLOG,
             timeout_keep_alive=int(settings.idle_connection_s),
             timeout_graceful_shutdown=int(grace_s),
+            ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None,
+            ssl_ca_certs=settings.tls_client_ca or None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if settings.tls_client_ca else ssl.CERT_NONE,
         )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError("tls_cert", f"cannot be used: {type(error).__name__}") from None
         super().__init__(config)
 
     def cut(self) -> None:

@@ -39,7 +39,15 @@ class CommonSettings:
     """What every service needs.
 
     Attributes:
-        nats_url: comma-separated server URLs.
+        nats_url: comma-separated server URLs; `tls://` asks for TLS.
+        nats_nkey_file: file with the seed of this service's NATS user (`toolrail nats users`).
+        nats_inbox_prefix: where answers to this process go; empty: `_INBOX`, which any user without
+            rights of its own may read.
+        nats_tls_ca: certificates that the server's must lead to; empty: the system's.
+        nats_tls_cert: this process's own certificate, for a server that asks for one.
+        nats_tls_key: the key of that certificate, if it is a file of its own.
+        nats_setup: whether this process makes and updates the streams it needs; off where
+            `toolrail nats setup` does, and the service's user may not.
         instance: name of this process on the bus; empty: made from service name and random hex.
         log_format: `console` or `json`.
         log_level: name of a logging level.
@@ -66,6 +74,12 @@ class CommonSettings:
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
+    nats_nkey_file: str = ""
+    nats_inbox_prefix: str = ""
+    nats_tls_ca: str = ""
+    nats_tls_cert: str = ""
+    nats_tls_key: str = ""
+    nats_setup: bool = True
     instance: str = ""
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -98,6 +112,9 @@ class GatewaySettings(CommonSettings):
     Attributes:
         host: address to listen on.
         port: port to listen on.
+        tls_cert: certificate chain: clients speak HTTPS; empty: HTTP.
+        tls_key: its key, if that is a file of its own.
+        tls_client_ca: certificates that a client's own must lead to; empty: clients show none.
         listen_fd: descriptor of an inherited listening socket to use instead; 0: none. Whoever
             holds it lets several gateways share an address and outlive a restart of each.
         max_body_bytes: larger request bodies get 413.
@@ -134,6 +151,9 @@ class GatewaySettings(CommonSettings):
 
     host: str = "127.0.0.1"
     port: int = 8000
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
     listen_fd: int = 0
     max_header_bytes: int = 64 << 10
     header_timeout_s: float = 20.0

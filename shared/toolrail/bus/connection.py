@@ -107,6 +107,10 @@ class JetStream(Protocol):
         """Make a stream."""
         ...
 
+    async def stream_info(self, name: str) -> api.StreamInfo:
+        """What the server knows of a stream. Raises NotFoundError."""
+        ...
+
     async def update_stream(self, config: api.StreamConfig) -> api.StreamInfo:
         """Change a stream."""
         ...

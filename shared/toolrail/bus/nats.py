@@ -22,6 +22,7 @@ from toolrail.bus.connection import (
     translated,
     without_secrets,
 )
+from toolrail.bus.credentials import connect_options
 from toolrail.bus.nats_documents import NatsDocuments
 from toolrail.bus.nats_store import NatsKeyValue, NatsObjectStore
 from toolrail.bus.nats_work import NatsWorkQueue
@@ -60,7 +61,9 @@ class NatsBus:
 
         Raises:
             BusClosedError: not possible within `settings.connect_timeout_s`.
+            ConfigError: a file that the settings name cannot be used.
         """
+        options = connect_options(settings)
         client = OrderedClient()
         connection = Connection(client, settings, telemetry or Telemetry())
         try:
@@ -76,6 +79,7 @@ class NatsBus:
                     ping_interval=_PING_INTERVAL_S,
                     pending_size=_BUFFER_WHILE_AWAY_BYTES,
                     flush_timeout=_CLOSE_TIMEOUT_S,
+                    **options,
                 )
                 await _set_up(connection)
         except FOREIGN as error:

@@ -26,8 +26,14 @@ _MAX_DEAD_BYTES: Final = 256 << 20
 
 
 async def ensure(connection: Connection) -> None:
-    """Make all streams, or bring them up to the settings. Raises what nats-py raises."""
+    """Make all streams, or bring them up to the settings. Raises what nats-py raises.
+
+    Without `nats_setup` they must be there: NotFoundError says which is not.
+    """
     settings = connection.settings
+    if not settings.nats_setup:
+        await _ensure_present(connection)
+        return
     await _ensure_stream(
         connection,
         api.StreamConfig(
@@ -90,6 +96,11 @@ async def ensure(connection: Connection) -> None:
             allow_direct=True,
         ),
     )
+
+
+async def _ensure_present(connection: Connection) -> None:
+    """All streams are there. Only one is asked for: they are made together, that one last."""
+    await connection.jetstream.stream_info(subjects.DOCUMENTS_STREAM)
 
 
 async def ensure_consumer(connection: Connection, model: str) -> None:

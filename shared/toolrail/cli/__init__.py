@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, str]] = {
     "tag": "show the structural tag and the enforcement report of chat requests (JSON lines)",
     "check": "validate requests (JSON lines) as the server does before it prepares them",
     "key": "make an API key: the key, shown once, and the entry for the gateway's file of keys",
+    "nats": "secure the bus: users with least rights for a NATS server; its streams, made once",
     "prompt": "render the prompt of chat requests (JSON lines): text, token ids, prefix hash",
 }
 

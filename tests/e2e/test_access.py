@@ -1,0 +1,277 @@
+"""The services as NATS users with least rights: each can do its work, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import httpx
+import nats
+import pytest
+from nats.aio.client import Client
+
+from tests.e2e.sse import stream
+from tests.e2e.tools import SCHEMAS, ask, tool
+from toolrail.bus import access, subjects
+from toolrail.bus.embedded import server_binary
+from toolrail.cli import child, main
+
+pytestmark = pytest.mark.nats
+
+ROOT = Path(__file__).parents[2]
+START_S = 90.0
+SERVICES = ("gateway", "preprocessor", "postprocessor", "worker")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Secured:
+    """A server with our users, and our services as these users."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    gateway_port: int = field(default_factory=free_port)
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def server_log(self) -> str:
+        return (self.folder / "nats.log").read_text(errors="replace")
+
+    def environment(self, user: str) -> dict[str, str]:
+        lines = (self.folder / "users" / f"{user}.env").read_text("utf-8").splitlines()
+        return dict(line.split("=", 1) for line in lines) | {"TOOLRAIL_NATS_URL": self.url}
+
+    def start(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
+        shim = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self.running[name] = subprocess.Popen(
+                [*shim, *command],
+                cwd=ROOT,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def start_service(self, service: str, *flags: str) -> None:
+        command = [sys.executable, "-m", f"services.{service}", *flags]
+        self.start(service, command, self.environment(service))
+
+    def stop(self) -> None:
+        for process in reversed(self.running.values()):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.gateway_port}", timeout=60)
+
+    def wait_healthy(self) -> None:
+        deadline = time.monotonic() + START_S
+        with self.client() as client:
+            while True:
+                try:
+                    if client.get("/health").status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                assert time.monotonic() < deadline, self.server_log[-4000:]
+                time.sleep(0.1)
+
+
+@contextmanager
+def server(secured: Secured) -> Iterator[None]:
+    config = secured.folder / "nats.conf"
+    config.write_text(
+        f"listen: 127.0.0.1:{secured.port}\n"
+        f'log_file: "{secured.folder / "nats.log"}"\n'
+        "max_payload: 8MB\n"
+        f'jetstream {{ store_dir: "{secured.folder / "js"}" }}\n'
+        'include "users/users.conf"\n',
+        encoding="utf-8",
+    )
+    secured.start("nats", [str(server_binary()), "-c", str(config)], {})
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", secured.port), 1).close()
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    yield
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    secured = Secured(tmp_path_factory.mktemp("secured"))
+    assert main(["nats", "users", str(secured.folder / "users")]) == 0
+    with ExitStack() as stack:
+        stack.callback(secured.stop)
+        stack.enter_context(server(secured))
+        setup = [sys.executable, "-m", "toolrail.cli", "nats", "setup"]
+        subprocess.run(
+            [str(Path(sys.executable).with_name("toolrail")), *setup[3:]],
+            env=os.environ | secured.environment(access.SETUP),
+            check=True,
+            timeout=START_S,
+            capture_output=True,
+        )
+        secured.start_service("worker", "--engine", "scripted", "--obey-tag")
+        secured.start_service("preprocessor")
+        secured.start_service("postprocessor")
+        secured.start_service("gateway", "--port", str(secured.gateway_port))
+        secured.wait_healthy()
+        yield secured
+
+
+def violations(secured: Secured) -> list[str]:
+    return [line for line in secured.server_log.splitlines() if "Violation" in line]
+
+
+CALL = ask(tools=[tool("point", SCHEMAS["nested_object"])], tool_choice="required", max_tokens=200)
+
+
+def test_every_service_can_do_its_work(secured: Secured) -> None:
+    with secured.client() as client:
+        answer = client.post("/v1/chat/completions", json=CALL)
+        assert answer.status_code == 200, answer.text
+        turn = stream(client, CALL)
+        assert turn.finish_reason == "tool_calls"
+        # A body and a prompt that travel through the object store.
+        long = ask("x " * (5 << 20), max_tokens=1)
+        assert client.post("/v1/chat/completions", json=long).status_code == 400
+        stored = client.post(
+            "/v1/responses", json={"model": "demo", "input": "hi", "max_output_tokens": 20}
+        )
+        assert stored.status_code == 200, stored.text
+        kept = client.get(f"/v1/responses/{stored.json()['id']}")
+        assert kept.status_code == 200, kept.text
+        assert client.delete(f"/v1/responses/{stored.json()['id']}").status_code == 200
+    assert violations(secured) == []
+
+
+@asynccontextmanager
+async def connected(secured: Secured, user: str) -> AsyncIterator[tuple[Client, list[str]]]:
+    refused: list[str] = []
+
+    async def note(error: Exception) -> None:
+        refused.append(str(error).lower())
+
+    client = await nats.connect(
+        secured.url,
+        nkeys_seed=str(secured.folder / "users" / f"{user}.nk"),
+        inbox_prefix=access.inbox_prefix(user),
+        error_cb=note,
+    )
+    try:
+        yield client, refused
+    finally:
+        await client.close()
+
+
+def bodies_of(user: str) -> list[str]:
+    """Subjects that carry what this user has no business with."""
+    others = [other for other in access.USERS if other != user]
+    return [
+        ">",
+        "_INBOX.>",
+        *(f"{access.inbox_prefix(other)}.>" for other in others),
+        subjects.WORK_SUBJECTS,
+        "$KV.>",
+        "$JS.API.>",
+        "$JS.ACK.>",
+        *([] if user == "gateway" else [f"{subjects.PREFIX}.out.*"]),
+        *([] if user == "postprocessor" else [f"{subjects.PREFIX}.post.*", subjects.STREAM]),
+        *([] if user == "preprocessor" else [subjects.PREPARE]),
+    ]
+
+
+ORDERS = [
+    f"$JS.API.STREAM.DELETE.{subjects.WORK_STREAM}",
+    f"$JS.API.STREAM.PURGE.{subjects.WORK_STREAM}",
+    f"$JS.API.STREAM.DELETE.KV_{subjects.MODELS_BUCKET}",
+    "$JS.API.STREAM.CREATE.OTHER",
+    f"$JS.API.CONSUMER.DELETE.{subjects.WORK_STREAM}.any",
+    "$SYS.REQ.SERVER.PING",
+]
+"""What no service may order."""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("user", SERVICES)
+async def test_no_service_hears_what_is_not_for_it(secured: Secured, user: str) -> None:
+    async with connected(secured, user) as (client, refused):
+        wanted = bodies_of(user)
+        for subject in wanted:
+            await client.subscribe(subject)
+        with anyio.fail_after(20):
+            while len(refused) < len(wanted):  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+        for subject in wanted:
+            assert any(f'subscription to "{subject.lower()}"' in line for line in refused), subject
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("user", SERVICES)
+async def test_no_service_changes_what_all_share(secured: Secured, user: str) -> None:
+    strange = [
+        f"$KV.{subjects.INSTANCES_BUCKET}.{'worker' if user != 'worker' else 'gateway'}.x",
+        *([] if user == "worker" else [f"$KV.{subjects.MODELS_BUCKET}.m.x"]),
+        *([] if user == "postprocessor" else [f"{subjects.PREFIX}.work.m"]),
+        *(
+            []
+            if user == "worker"
+            else [f"{subjects.PREFIX}.post.x", f"$JS.ACK.{subjects.WORK_STREAM}.x"]
+        ),
+        *([] if user == "postprocessor" else [f"{subjects.PREFIX}.out.x"]),
+    ]
+    async with connected(secured, user) as (client, refused):
+        for subject in (*ORDERS, *strange):
+            await client.publish(subject, b"{}")
+        await client.flush()
+        with anyio.fail_after(20):
+            while len(refused) < len(ORDERS) + len(strange):  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+        for subject in (*ORDERS, *strange):
+            assert any(f'publish to "{subject.lower()}"' in line for line in refused), subject
+
+
+def test_nobody_comes_in_without_a_key(secured: Secured) -> None:
+    with socket.create_connection(("127.0.0.1", secured.port), 10) as client:
+        client.settimeout(10)
+        assert client.recv(4096).startswith(b"INFO ")
+        client.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        assert b"Authorization Violation" in client.recv(4096)
+
+
+def test_keys_are_secret_files_and_are_kept(tmp_path: Path) -> None:
+    assert main(["nats", "users", str(tmp_path)]) == 0
+    before = {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()}
+    assert main(["nats", "users", str(tmp_path)]) == 0
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == before
+    for user in access.USERS:
+        assert (tmp_path / f"{user}.nk").stat().st_mode & 0o077 == 0
+        assert before[f"{user}.nk"].strip() not in before["users.conf"]
+    assert len(re.findall(r"nkey: U[A-Z2-7]{55}", before["users.conf"])) == len(access.USERS)
