@@ -25,8 +25,9 @@ from toolrail.structural_tag import TagOptions
 
 _DESCRIPTION = """Validates requests as the server does before it prepares them.
 
-Reads rows {"id", "api": "chat" | "responses", "request"} from standard input and answers each with
-{"id", "ok": true} or {"id", "ok": false, "status", "error": {"message", "type", "param", "code"}}.
+Reads rows {"id", "api": "chat" | "responses" | "messages", "request"} from standard input and
+answers each with {"id", "ok": true} or
+{"id", "ok": false, "status", "error": {"message", "type", "param", "code"}}.
 """
 
 

@@ -36,9 +36,9 @@ from toolrail.tokens import Tokenizer
 
 _DESCRIPTION = """Renders the prompt of requests with a model's own template and tokenizer.
 
-Reads rows {"id", "api"?: "chat" | "responses", "model": directory or demo name, "request",
-"parser"?, "reasoning_parser"?, "exclude_tools_when_tool_choice_none"?, "date"?: "YYYY-MM-DD"} from
-standard input and answers each with {"id", "prompt", "prompt_token_ids", "prefix_hash"} or
+Reads rows {"id", "api"?: "chat" | "responses" | "messages", "model": directory or demo name,
+"request", "parser"?, "reasoning_parser"?, "exclude_tools_when_tool_choice_none"?, "date"?:
+"YYYY-MM-DD"} from standard input and answers each with {"id", "prompt", "prompt_token_ids", "prefix_hash"} or
 {"id", "error"}. The parsers say how history is shown; the date is what the template calls today
 (default: today, UTC).
 """

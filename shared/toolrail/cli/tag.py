@@ -35,7 +35,7 @@ from toolrail.tools import StartsIn
 
 _DESCRIPTION = """Shows the structural tag and the enforcement report of requests.
 
-Reads rows {"id", "api"?: "chat" | "responses", "parser", "reasoning_parser"?,
+Reads rows {"id", "api"?: "chat" | "responses" | "messages", "parser", "reasoning_parser"?,
 "structural_tag"?: options or boolean, "starts_in"?: "none" | "reasoning" | "response",
 "exclude_tools_when_tool_choice_none"?,
 "turn_grammar"?: boolean (default: as the preprocessor's variable says), "request"}

@@ -43,16 +43,19 @@ class Habits:
         arguments: past arguments as an object or as JSON text.
         no_text: the `content` of a message that only calls.
         developer: whether it knows the role `developer`; else those messages become `system`.
+        later_instructions: whether it shows a system message that is not at the beginning.
     """
 
     arguments: Literal["object", "text"] = "object"
     no_text: str | None = ""
     developer: bool = False
+    later_instructions: bool = True
 
 
 _QUESTION: Final = "Question17"
 _VALUE: Final = "Value23"
 _RESULT: Final = "Result29"
+_INSTRUCTION: Final = "Instruction31"
 _TOOL: Final[Mapping[str, object]] = {
     "type": "function",
     "function": {
@@ -71,14 +74,32 @@ def habits(template: Template, policy: PromptPolicy) -> Habits:
     """The first habits with which `template` shows a past call whole, the policy's own first.
 
     A template that shows calls in no way (it does not know tools) keeps the policy's. Renders up to
-    four times.
+    five times.
     """
+    found = _of_calls(template, policy)
+    return replace(found, later_instructions=_shows_later_instructions(template))
+
+
+def _of_calls(template: Template, policy: PromptPolicy) -> Habits:
     first = Habits(policy.arguments, "", template.reads("developer"))
     other = replace(first, arguments="text" if policy.arguments == "object" else "object")
     for candidate in (first, replace(first, no_text=None), other, replace(other, no_text=None)):
         if _shows_calls(template, candidate):
             return candidate
     return first
+
+
+def _shows_later_instructions(template: Template) -> bool:
+    messages: list[Mapping[str, object]] = [
+        {"role": "user", "content": _QUESTION},
+        {"role": "assistant", "content": _RESULT},
+        {"role": "system", "content": _INSTRUCTION},
+        {"role": "user", "content": "Thanks."},
+    ]
+    try:
+        return _INSTRUCTION in template.render(messages)
+    except (CallerError, FaultError):
+        return False
 
 
 def _shows_calls(template: Template, candidate: Habits) -> bool:

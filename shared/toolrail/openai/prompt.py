@@ -25,6 +25,7 @@ from toolrail.openai.conversation import (
     UserMessage,
 )
 from toolrail.openai.habits import Habits, Template
+from toolrail.openai.later_instructions import instructed_by_users
 from toolrail.openai.refusals import refusal
 from toolrail.openai.single_calls import one_call_each
 from toolrail.tools import Tool
@@ -67,6 +68,8 @@ def template_messages(
 ) -> list[dict[str, object]]:
     """The messages in the shape that chat templates read."""
     ids = _CallIds(policy.call_id)
+    if not habits.later_instructions:
+        messages = instructed_by_users(messages)
     if policy.single_calls:
         messages = one_call_each(messages)
     shown: list[dict[str, object]] = []
