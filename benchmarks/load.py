@@ -79,7 +79,7 @@ async def measure(
     """What `streams` connections saw that made `requests` requests each, begun over `ramp_s`."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
-    request = await _request(host, port, max_tokens)
+    request = await request_for(host, port, max_tokens)
     loop = asyncio.get_running_loop()
     opened: list[Stream] = []
     for _ in range(streams):
@@ -107,7 +107,7 @@ async def measure(
     }
 
 
-async def _request(host: str, port: int, max_tokens: int) -> bytes:
+async def request_for(host: str, port: int, max_tokens: int) -> bytes:
     """A whole HTTP request for the first model that is served."""
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -35,9 +35,14 @@ class Running:
 
 
 @contextmanager
-def frames(step_ms: float, script: str, slots: int) -> Iterator[Running]:
-    """The product: four processes and a NATS server, a bus message per step and destination."""
-    with _four_processes("services.worker", step_ms, script, slots) as running:
+def frames(
+    step_ms: float, script: str, slots: int, common: Sequence[str] = ()
+) -> Iterator[Running]:
+    """The product: four processes and a NATS server, a bus message per step and destination.
+
+    `common`: further flags of every service.
+    """
+    with _four_processes("services.worker", step_ms, script, slots, common) as running:
         yield running
 
 
@@ -65,12 +70,12 @@ VARIANTS = {"frames": frames, "message per token": messages, "one process": in_p
 
 @contextmanager
 def _four_processes(
-    worker_module: str, step_ms: float, script: str, slots: int
+    worker_module: str, step_ms: float, script: str, slots: int, more: Sequence[str] = ()
 ) -> Iterator[Running]:
     nats = EmbeddedNats(monitoring=True)
     anyio.run(nats.start)
     port = free_port()
-    common = ["--nats-url", nats.url, "--log-level", "WARNING"]
+    common = ["--nats-url", nats.url, "--log-level", "WARNING", *more]
     commands = {
         "gateway": ["services.gateway", *common, "--port", str(port)],
         "preprocessor": ["services.preprocessor", *common],
