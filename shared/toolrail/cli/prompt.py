@@ -38,9 +38,9 @@ _DESCRIPTION = """Renders the prompt of requests with a model's own template and
 
 Reads rows {"id", "api"?: "chat" | "responses" | "messages", "model": directory or demo name,
 "request", "parser"?, "reasoning_parser"?, "exclude_tools_when_tool_choice_none"?, "date"?:
-"YYYY-MM-DD"} from standard input and answers each with {"id", "prompt", "prompt_token_ids", "prefix_hash"} or
-{"id", "error"}. The parsers say how history is shown; the date is what the template calls today
-(default: today, UTC).
+"YYYY-MM-DD"} from standard input and answers each with {"id", "prompt", "prompt_token_ids",
+"prefix_hash"} or {"id", "error"}. The parsers say how history is shown; the date is what the
+template calls today (default: today, UTC).
 """
 
 
