@@ -126,6 +126,7 @@ class Intake:
         # No await from here to the table: the bound is exact.
         if len(self._streams) >= self._settings.max_streams:
             raise _refusal(stream, "overloaded", "too many streams; try again")
+        self._check_share(stream)
         if self._streams.release(stream.request_id) is not None:
             self._watching.release(stream.request_id)  # it comes back under a new term
         request = self._begun(stream, card, tokenizer)
@@ -144,6 +145,20 @@ class Intake:
                 encode(Cancel(request_id=stream.request_id, reason="not accepted")),
             )
             raise _queue_refusal(stream, refusals)
+
+    def _check_share(self, stream: Stream) -> None:
+        """Raises RefusedError where the owner of `stream` has its share of the line already.
+
+        The line itself is first come, first served; so nobody may fill it alone.
+        """
+        if not stream.owner or stream.started is not None:
+            return
+        slots = sum(card.slots for card in self._directory.workers(stream.model))
+        parts = len(self._directory.instances("postprocessor")) or 1
+        share = max(1.0, self._settings.max_waiting_per_slot * slots / parts)
+        if self._streams.in_line(stream.owner) >= share:
+            text = "too many of your requests wait already; try again when some have been answered"
+            raise _refusal(stream, "overloaded", text)
 
     async def _take_over(self, stream: Stream, request: RequestStream, timeout_s: float) -> None:
         """Have all workers send it here from now on. Who does not answer is asked again later."""
@@ -184,6 +199,7 @@ class Intake:
             prompt_tokens=len(stream.prompt_token_ids) or stream.prompt_tokens,
             deadline_ms=stream.deadline_ms,
         )
+        request.owner = stream.owner
         request.migration_limit = self._settings.migration_limit
         request.term = stream.term
         first = list(jobs(stream, subjects.tokens(self._instance)))

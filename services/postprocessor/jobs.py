@@ -1,6 +1,6 @@
 """The way of jobs into the work queue and out of it, and the records of those that found nobody.
 
-A hand-over waits for its jobs to be queued. A run that moves to another worker has been accepted long
+A hand-over waits for its jobs to be queued. A run that moves to another worker was accepted long
 before, so its next attempt is put again and again, for a while, where the queue is full or away.
 What is only tidying up (jobs that nobody waits for, dead letters) is done beside, bounded.
 """

@@ -101,6 +101,8 @@ class RequestStream:
         fails: a bad verdict ends it, and what is checked leaves after its verdict.
         migration_limit: how often each of its choices may move to another worker.
         dead: why nobody could run it, when that is how it failed.
+        owner: whom it acts for; "" where that is not known.
+        in_line: no worker has begun any of it yet.
         term: number of this ownership of it; see `messages.Stream`.
         begun: choices of which its gateway has had output from a former owner.
         runs: of its choices.
@@ -116,6 +118,8 @@ class RequestStream:
     fails: bool = False
     migration_limit: int = 0
     dead: Dead | None = None
+    owner: str = ""
+    in_line: bool = True
     term: int = 0
     begun: Collection[int] = ()
     cached_tokens: int = 0

@@ -6,7 +6,7 @@ gathered by destination, in order.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -86,6 +86,7 @@ class Streams:
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._open: dict[str, RequestStream] = {}
+        self._in_line: Counter[str] = Counter()
         self._told: OrderedDict[_Told, _Said] = OrderedDict()
 
     def __len__(self) -> int:
@@ -110,15 +111,29 @@ class Streams:
         stream = self._open.pop(request_id, None)
         if stream is not None:
             stream.over = True
+            self._leave_line(stream)
         return stream
 
     def add(self, stream: RequestStream) -> None:
-        """Own `stream` from now on."""
+        """Own `stream` from now on; it waits for a worker."""
+        self._in_line[stream.owner] += 1
         self._open[stream.request_id] = stream
 
     def discard(self, stream: RequestStream) -> None:
         """Own it no longer: its hand-over was not accepted in the end."""
+        self._leave_line(stream)
         self._open.pop(stream.request_id, None)
+
+    def in_line(self, owner: str) -> int:
+        """How many streams of `owner` wait for a worker."""
+        return self._in_line[owner]
+
+    def _leave_line(self, stream: RequestStream) -> None:
+        if stream.in_line:
+            stream.in_line = False
+            self._in_line[stream.owner] -= 1
+            if not self._in_line[stream.owner]:
+                del self._in_line[stream.owner]
 
     def expects(self, job: Job) -> bool:
         """Whether `job` is still to be queued."""
@@ -134,6 +149,7 @@ class Streams:
                 batch.dropped.append("unknown_stream")
                 self._tell_again(delta, None, now_s, batch)
                 continue
+            self._leave_line(stream)
             happening = _taken(stream, delta, frame.worker, now_s)
             if (reason := happening.outcome.dropped) is None:
                 self._add(happening, now_s, batch)
@@ -273,6 +289,7 @@ class Streams:
 
     def _over(self, stream: RequestStream, now_s: float, batch: Batch) -> None:
         self._open.pop(stream.request_id, None)
+        self._leave_line(stream)
         if stream.failed is not None and stream.failed.error_code == OWNER_STOPPING:
             return
         self._remember((stream.request_id, None), stream, now_s)

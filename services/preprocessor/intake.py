@@ -200,6 +200,7 @@ def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
             checks=constraint.checks,
         ),
         reply_subject=prepare.reply_subject,
+        owner=prepare.owner,
         term=prepare.term,
     )
 

@@ -75,7 +75,7 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
     `models`: names the caller may ask for, with `*` and `?`; None: all. `count_only`: answer with
-    `Accepted.prompt_tokens` and hand nothing on. `owner`: whose stored responses it may refer to.
+    `Accepted.prompt_tokens` and hand nothing on. `owner`: whom it acts for, whose stored responses it may refer to.
     `body_blob`: object-store name of a body too large for one message (then `body` is empty); the
     gateway deletes it when it has its answer. `term`: see Stream; above 0 when the gateway asks
     again, since whom it asked first has died.
@@ -160,7 +160,8 @@ class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     `term` numbers the owners of a stream: each hand-over of it to another postprocessor raises it,
     and what an owner of an older term says counts no more. `started`: this hand-over is a take-over
     (gateway → postprocessor) of a stream whose jobs are in the queue or with workers; the choices
-    of which the gateway has had output. None: the jobs are still to be queued.
+    of which the gateway has had output. None: the jobs are still to be queued. `owner`: whom the
+    request acts for, "" where that is not known; the owners share the line for the workers.
     """
 
     model: str
@@ -176,6 +177,7 @@ class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     reply_subject: str
     term: int = 0
     started: tuple[int, ...] | None = None
+    owner: str = ""
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

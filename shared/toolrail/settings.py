@@ -222,6 +222,8 @@ class PostprocessorSettings(CommonSettings):
 
     Attributes:
         max_streams: streams owned at once; more are answered `overloaded`.
+        max_waiting_per_slot: streams of one owner (API key) that may wait for a worker, for each
+            slot that the model's workers have; more are answered `overloaded`.
         idle_timeout_s: silence of a running stream before it is moved to another worker.
         migration_limit: how often a choice may move to another worker after the first token.
         migration_timeout_s: how long such a move may wait for a place in the work queue.
@@ -235,6 +237,7 @@ class PostprocessorSettings(CommonSettings):
     """
 
     max_streams: int = 4096
+    max_waiting_per_slot: float = 8.0
     idle_timeout_s: float = 120.0
     migration_limit: int = 3
     migration_timeout_s: float = 30.0
