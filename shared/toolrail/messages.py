@@ -75,7 +75,8 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
     `models`: names the caller may ask for, with `*` and `?`; None: all. `count_only`: answer with
-    `Accepted.prompt_tokens` and hand nothing on. `owner`: whom it acts for, whose stored responses it may refer to.
+    `Accepted.prompt_tokens` and hand nothing on. `owner`: whom it acts for, whose stored responses
+    it may refer to.
     `body_blob`: object-store name of a body too large for one message (then `body` is empty); the
     gateway deletes it when it has its answer. `term`: see Stream; above 0 when the gateway asks
     again, since whom it asked first has died.
@@ -307,7 +308,8 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is kept of a request, or of one job, that could not be run. As JSON, for people.
 
     `tokens`: ids it had got, by choice; `attempts`: the last one of each choice; `workers`: who had
-    it last; `deliveries`: of a job that its workers did not survive. `prompt_token_ids` only where a setting wants them.
+    it last; `deliveries`: of a job that its workers did not survive. `prompt_token_ids` only where
+    a setting wants them.
     """
 
     version: int = SCHEMA_VERSION
