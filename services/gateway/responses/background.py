@@ -134,6 +134,7 @@ class _Work:
             run.refused = failure("unavailable", text, retryable=True)
             return
         writer = self._writer = ResponseWriter(head, asked(accepted), self._dispatch)
+        run.queued = run.response
         self.begun.set()
         deltas = await generation.take(generation.deadline)
         await self._now(self._objects.json("in_progress"))

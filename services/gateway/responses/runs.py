@@ -27,6 +27,7 @@ class Run:
     Attributes:
         response_id: its name.
         streamed: whether its events are kept.
+        queued: the object when it was taken, as its client is told.
         response: the object as it is now.
         refused: why it did not begin.
         cancelled: its client asked for that.
@@ -39,6 +40,7 @@ class Run:
         self.request_id = ids.new_request_id()
         self.response_id = response_id(self.request_id)
         self.streamed = streamed
+        self.queued = b""
         self.response = b""
         self.refused: Failed | None = None
         self.cancelled = False

@@ -97,10 +97,10 @@ class _Hooks(BodyHooks):
         async def send() -> Failed | None:
             if run.refused is not None:
                 return run.refused
-            if run.streamed or run.events:
+            if request.stream:
                 await follow(exchange, run, 0, settings.sse_keep_alive_s)
             else:
-                await exchange.send(200, run.response)
+                await exchange.send(200, run.queued)
             return None
 
         return send
