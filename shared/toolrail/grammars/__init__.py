@@ -13,6 +13,7 @@ from typing import Final
 from toolrail.grammars.lark import read_lark
 from toolrail.grammars.model import Grammar, Leaf, UnheldGrammarError, total_weight
 from toolrail.grammars.patterns import whole_match
+from toolrail.grammars.readings import few_readings
 from toolrail.tools import InputGrammar
 
 MAX_PARTS: Final = 20_000
@@ -33,4 +34,4 @@ def read(declared: InputGrammar) -> Grammar:
         grammar = Grammar({"start": Leaf(whole_match(declared.definition))}, "start")
     if total_weight(grammar) > MAX_PARTS:
         raise UnheldGrammarError(f"it has more than {MAX_PARTS:,} parts")
-    return grammar
+    return few_readings(grammar)
