@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from services.postprocessor.checking import Result
+from services.postprocessor.choice import CallOutcome
+from services.postprocessor.run import Cause
+from services.postprocessor.stream import Dead
 
 MIGRATION_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -100,3 +105,21 @@ class PostprocessorMetrics:
             "Messages that could not be decoded.",
             registry=registry,
         )
+        # A series that begins with its first event has no rate: whoever watches would miss it.
+        for cause in get_args(Cause):
+            self.migrations.labels(cause)
+        for reason in get_args(Dead):
+            self.dead_letters.labels(reason)
+        self._families: set[str] = set()
+
+    def meet(self, family: str) -> None:
+        """The series of a family begin at zero with its first stream."""
+        if family in self._families:
+            return
+        self._families.add(family)
+        for outcome in get_args(CallOutcome):
+            self.calls.labels(family, outcome)
+        for result in get_args(Result):
+            self.checks.labels(family, result)
+        self.markers_in_text.labels(family)
+        self.parse_errors.labels(family)

@@ -59,6 +59,7 @@ class Watching:
             },
         )
         self._watches[stream.request_id] = _Watch(span, family)
+        self._metrics.meet(family)
         self._metrics.open_streams.set(len(self._watches))
 
     def inside(self, request_id: str) -> AbstractContextManager[None]:
