@@ -38,6 +38,9 @@ _SMALL_BODY_BYTES: Final = 32 << 10
 _THREADS: Final = 4
 """Parsing and rendering hold the interpreter: more threads would not do more."""
 
+_CONVERSATION: Final = "messages"
+"""What templates and lengths call the conversation; a request's API may call it otherwise."""
+
 _PARSE: Final[Mapping[Api, Callable[[bytes], ChatRequest]]] = {
     "chat": check_chat,
     "messages": check_messages,
@@ -135,14 +138,16 @@ class Preparing:
         try:
             return request, model, *await self._fitting(request, model)
         except CallerError as error:
-            if error.code != CONTEXT_EXCEEDED:
+            if request.truncate and error.code == CONTEXT_EXCEEDED:
+                found = await self._shortened(request, model)
+                if found is not None:
+                    return found
+            if error.param != _CONVERSATION:
                 raise
-            if not request.truncate:
-                raise _renamed(error, request.origin.conversation) from error
-            found = await self._shortened(request, model)
-            if found is None:
-                raise _renamed(error, request.origin.conversation) from error
-            return found
+            param = request.origin.conversation
+            raise CallerError(
+                error.message, param=param, code=error.code, status=error.status
+            ) from error
 
     async def _fitting(self, request: ChatRequest, model: ServedModel) -> tuple[str, list[int]]:
         """The prompt and its ids."""
@@ -221,8 +226,3 @@ class Preparing:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """The result of `work`; a caller whose deadline passes does not wait for it."""
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
-
-
-def _renamed(error: CallerError, param: str) -> CallerError:
-    """The refusal, of the field as the request's API calls it."""
-    return CallerError(error.message, param=param, code=error.code, status=error.status)
