@@ -8,7 +8,7 @@ ARGS ?=
 PIN ?=
 BENCH ?=
 
-.PHONY: help setup up test test-fast lint format bench pin clean
+.PHONY: help setup up test test-fast test-operations lint format bench pin clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,10 +20,13 @@ up: setup ## Run the whole stack. ENGINE=vllm|scripted PORT=8000 ARGS="…"
 	@$(VENV)/toolrail up --engine $(ENGINE) --port $(PORT) $(ARGS)
 
 test: setup ## Run every test, with real NATS servers and a real engine.
-	@$(VENV)/python -m pytest -m "not slow"
+	@$(VENV)/python -m pytest -m "not slow and not operations"
 
 test-fast: setup ## Run the unmarked tests: no server, no engine.
 	@$(VENV)/python -m pytest
+
+test-operations: setup ## Run dashboards and alerts in a real Prometheus (needs Debian's package).
+	@$(VENV)/python -m pytest -m operations
 
 lint: setup ## Check style, types and the import contracts.
 	@$(VENV)/ruff check

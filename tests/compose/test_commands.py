@@ -5,72 +5,24 @@ Only what a container would give them is replaced: the addresses of other contai
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 import pytest
 
 from tests.compose.files import OURS, stack
+from tests.compose.processes import free_port, nats, process
 from tests.e2e.tools import SCHEMAS, ask, tool
-from toolrail.bus.embedded import EmbeddedNats
-from toolrail.cli import child
 
-ROOT = Path(__file__).parents[2]
 START_S = 600.0
 """A real engine, on a busy machine."""
-END_S = 60.0
 POLL_S = 0.2
 
 pytestmark = pytest.mark.engine
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
-@contextmanager
-def nats(folder: Path) -> Iterator[str]:
-    server = EmbeddedNats(folder)
-    anyio.run(server.start)
-    try:
-        yield server.url
-    finally:
-        anyio.run(server.stop)
-
-
-@contextmanager
-def process(
-    command: list[str], environment: Mapping[str, str], log: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    shim = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
-    with log.open("wb") as out:
-        running = subprocess.Popen(
-            [*shim, sys.executable, *command],
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield running
-        finally:
-            running.terminate()
-            try:
-                running.wait(END_S)
-            except subprocess.TimeoutExpired:
-                running.kill()
-                running.wait()
 
 
 def answered(base_url: str, log: Path) -> dict[str, Any]:

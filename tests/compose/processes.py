@@ -1,0 +1,59 @@
+"""Processes of the stack, started one by one: a NATS server, and services with their commands."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+
+from toolrail.bus.embedded import EmbeddedNats
+from toolrail.cli import child
+
+ROOT = Path(__file__).parents[2]
+END_S = 60.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def nats(folder: Path) -> Iterator[str]:
+    server = EmbeddedNats(folder)
+    anyio.run(server.start)
+    try:
+        yield server.url
+    finally:
+        anyio.run(server.stop)
+
+
+@contextmanager
+def process(
+    command: list[str], environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    shim = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
+    with log.open("wb") as out:
+        running = subprocess.Popen(
+            [*shim, sys.executable, *command],
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield running
+        finally:
+            running.terminate()
+            try:
+                running.wait(END_S)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                running.wait()
