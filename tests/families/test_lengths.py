@@ -19,12 +19,13 @@ from toolrail.grammar import CompiledGrammar, accepts, compile_tag
 from toolrail.schema.normalise import Normalised, normalise
 from toolrail.schema.styles import style_named
 from toolrail.structural_tag import TagOptions
-from toolrail.syntax import XmlStyle
+from toolrail.syntax import NotationStyle, XmlStyle
 from toolrail.tools import Tool, ToolPolicy
 
 COUNTING = ["deepseek_v3_2", "deepseek_v4", "deepseek_v41", "kimi_k3", "muse_glimmer"]
+COUNTING += ["gemma4", "minimax_m3"]
 OPTIONS = {"guarded": TagOptions(), "free": TagOptions(exclude_special_tokens=False)}
-EXACT = {"deepseek_v41", "kimi_k3"}
+EXACT = {"deepseek_v41", "kimi_k3", "gemma4", "minimax_m3"}
 """Those in which a counted value can be whatever another can."""
 
 
@@ -155,6 +156,9 @@ def test_the_style_of_a_family_counts_as_its_record_does() -> None:
         if isinstance(arguments, XmlStyle):
             assert style_named(name).counts == arguments.counted
             assert arguments.close.startswith(arguments.counted)
+        elif isinstance(arguments, NotationStyle):
+            raw = not arguments.values.escaped
+            assert style_named(name).counts == (arguments.values.guard if raw else "")
 
 
 def test_what_a_pattern_loses_at_the_beginning_of_a_text_is_said() -> None:

@@ -27,7 +27,8 @@ def counted_lengths(
             sources, "minLength", "long_bound",
             "the grammar counts few characters beside the guard of what ends the value",
         )  # fmt: skip
-    text = counting(guard, 0, high)
+    # Without a shortest length the whole closer is kept out, however long.
+    text = counting(context.style.closer if context.style.uncounted else guard, 0, high)
     if high is None or text is None or not budget.take_free_text(text.weight):
         context.after(sources, "maxLength", "budget", "the schema's bounded strings are too many")
         return {}

@@ -90,8 +90,15 @@ _STYLES: Final = {
             counts_wire=True,
         ),
         Style("minimax_m3_xml", "]<]minimax[>[", "<>/[]\n\r", recursive=True),
-        Style("minimax_m3", "]<]minimax[>[", "<>/[]\n\r", recursive=True, notation=True),
-        Style("gemma4", '<|"|>', notation=True),
+        Style(
+            "minimax_m3",
+            "]<]minimax[>[",
+            "<>/[]\n\r",
+            recursive=True,
+            notation=True,
+            counts="]<]minimax[>[",
+        ),
+        Style("gemma4", '<|"|>', notation=True, counts='<|"|>'),
         Style("pythonic", reserved=" \t\n\r=(),[]{}\"'`#:;<>|\\", notation=True),
     )
 }

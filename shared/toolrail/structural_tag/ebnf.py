@@ -61,6 +61,11 @@ def joined(*parts: str) -> str:
     return " ".join(part for part in parts if part not in ("", EMPTY)) or EMPTY
 
 
+def quoted(quote: str, body: str) -> str:
+    """`body` between two quotes."""
+    return joined(literal(quote), body, literal(quote))
+
+
 def either(options: Sequence[str]) -> str:
     """One of them."""
     return options[0] if len(options) == 1 else f"({' | '.join(options)})"

@@ -33,6 +33,7 @@ from toolrail.structural_tag.members import (
     other_key,
     unordered,
 )
+from toolrail.structural_tag.raw_text import counted_body, raw_lengths
 from toolrail.structural_tag.scalars import (
     Schema,
     counts,
@@ -92,6 +93,7 @@ class _Writer:
         self._root: Final = root
         self._any_order: Final = any_order
         self._rules: Final[dict[str, str]] = {f"{prefix}root": ebnf.EMPTY}
+        self._attributes: Final[dict[str, str]] = {}
         self._known: Final[dict[tuple[object, ...], str]] = {}
         self._pending: Final[deque[tuple[str, Schema, _Place]]] = deque()
         self._free: Final[dict[str, None]] = {}
@@ -111,7 +113,8 @@ class _Writer:
 
     def text(self) -> str:
         """The grammar."""
-        return "\n".join(f"{name} ::= {body}" for name, body in self._rules.items())
+        said = self._attributes
+        return "\n".join(f"{n}{said.get(n, '')} ::= {body}" for n, body in self._rules.items())
 
     def rule(self, body: str) -> str:
         """A rule of its own."""
@@ -119,11 +122,12 @@ class _Writer:
         self._rules[name] = body
         return name
 
-    def _once(self, key: tuple[object, ...], body: Callable[[], str]) -> str:
-        """The rule known by `key`; its body may refer to it."""
+    def _once(self, key: tuple[object, ...], body: Callable[[], str], said: str = "") -> str:
+        """The rule known by `key`; its body may refer to it. `said`: its attributes."""
         if key not in self._known:
             self._known[key] = name = self.rule(ebnf.EMPTY)
             self._rules[name] = body()
+            self._attributes[name] = said
         return self._known[key]
 
     def _leave(self, place: _Place, keyword: str, why: str) -> None:
@@ -235,10 +239,27 @@ class _Writer:
         notation = notation_at(self._style, place.level)
         first = notation.quotes[0]
         text = self._text(notation, first)
-        body = string_body(node, notation, text, partial(self._leave, place))
+        leave = partial(self._leave, place)
+        lengths = raw_lengths(node, notation, leave)
+        if lengths is not None:
+            prefix, limited = (
+                f"{self._prefix}n{len(self._rules)}_",
+                partial(self._limited, notation),
+            )
+            body, rules = counted_body(lengths, notation.guard, prefix, limited)
+            self._rules.update(rules)
+            return ebnf.quoted(first, f"({body})")
+        body = string_body(node, notation, text, leave)
         if body is not None:
-            return _quoted(first, f"({body})")
-        return ebnf.either([_quoted(q, self._text(notation, q)) for q in notation.quotes])
+            return ebnf.quoted(first, f"({body})")
+        return ebnf.either([ebnf.quoted(q, self._text(notation, q)) for q in notation.quotes])
+
+    def _limited(self, notation: Notation, most: int | None) -> str:
+        """The rule of raw text of a longest length."""
+        if most is None:
+            return self._text(notation, notation.quotes[0])
+        body = partial(ebnf.any_text, notation, "")
+        return self._once(("limited", notation, most), body, f"[max_chars={most}]")
 
     def _text(self, notation: Notation, quote: str) -> str:
         """The rule of any text between two quotes."""
@@ -377,7 +398,3 @@ class _Writer:
         elif schema.keys() & CONSTRAINTS - {"type"}:
             self._leave(place, "propertyNames", "is not held beside declared names")
         return held or other_key(self.rule, notation, names)
-
-
-def _quoted(quote: str, body: str) -> str:
-    return ebnf.joined(ebnf.literal(quote), body, ebnf.literal(quote))

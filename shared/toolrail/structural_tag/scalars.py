@@ -32,7 +32,7 @@ def allowed(notation: Notation) -> CharSet:
 
 def string_body(node: Schema, notation: Notation, text: str, leave: Leave) -> str | None:
     """What stands between the quotes of a string; None: any text. `text`: the rule of any text."""
-    low, high = _natural(node.get("minLength")) or 0, _natural(node.get("maxLength"))
+    low, high = natural(node.get("minLength")) or 0, natural(node.get("maxLength"))
     held = _patterned(node, notation, leave) or _formatted(node, notation, leave)
     if held is not None:
         for keyword in ("minLength",) * (low > 0) + ("maxLength",) * (high is not None):
@@ -151,14 +151,14 @@ def _tightest(
     return max(found, key=lambda bound: (sign * bound[0], bound[1]), default=None)
 
 
-def _natural(value: object) -> int | None:
+def natural(value: object) -> int | None:
     """A length or count, None if it is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def counts(node: Schema, least: str, most: str) -> tuple[int, int | None]:
     """The lowest and highest count that two keywords allow."""
-    low, high = _natural(node.get(least)) or 0, _natural(node.get(most))
+    low, high = natural(node.get(least)) or 0, natural(node.get(most))
     return low, None if high is None else max(low, high)
 
 
