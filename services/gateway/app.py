@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from opentelemetry.trace import Span, StatusCode
 
 from services.gateway import discovery, ids
+from services.gateway.access_log import log_request
 from services.gateway.answer import Outcome
 from services.gateway.chat import chat_completions
 from services.gateway.exchange import (
@@ -148,6 +149,8 @@ class App:
         ):
             outcome = await self._answer(route, exchange)
             self._count(route, exchange, outcome)
+            if outcome is not None:
+                log_request(exchange, route.label, outcome, time.perf_counter() - began)
             if span.is_recording():
                 _describe(span, exchange, outcome)
         meters.duration.labels(route.label).observe(time.perf_counter() - began)
@@ -204,18 +207,10 @@ class App:
         if outcome.failed is not None:
             stage = "stream" if exchange.status == 200 else "status"
             meters.errors.labels(outcome.failed.code, stage).inc()
-            self._log(exchange, outcome.failed)
         if outcome.first_event_s is not None:
             meters.time_to_first_event.labels(outcome.model).observe(outcome.first_event_s)
         if outcome.tally.usage is not None:
             meters.count(outcome.model, outcome.tally)
-
-    def _log(self, exchange: Exchange, failed: Failed) -> None:
-        if http_status(failed) >= 500:
-            log.warning(
-                "a request failed",
-                extra={"request_id": exchange.request_id, "code": failed.code},
-            )
 
 
 def _method_label(exchange: Exchange, route: Route) -> str:
