@@ -9,6 +9,7 @@ from prometheus_client import exposition
 
 from services.gateway.exchange import Exchange
 from services.gateway.gateway import Gateway
+from services.gateway.messages import models as messages_models
 from services.gateway.objects import Model, ModelList, to_json
 from toolrail.api_keys import allowed
 from toolrail.errors import CallerError
@@ -33,6 +34,9 @@ class _Health(msgspec.Struct, frozen=True):
 async def list_models(gateway: Gateway, exchange: Exchange) -> None:
     """`GET /v1/models`: the models that can be served end to end."""
     cards = [card for card in _servable(gateway) if _may_use(exchange, card.name)]
+    if messages_models.is_wanted(exchange):
+        await exchange.send(200, messages_models.model_list(cards))
+        return
     await exchange.send(200, to_json(ModelList(data=tuple(map(_model, cards)))))
 
 
@@ -47,6 +51,9 @@ async def show_model(gateway: Gateway, exchange: Exchange) -> None:
             code="model_not_found",
             status=404,
         )
+    if messages_models.is_wanted(exchange):
+        await exchange.send(200, messages_models.model_object(card))
+        return
     await exchange.send(200, to_json(_model(card)))
 
 

@@ -231,6 +231,13 @@ def test_a_prompt_is_counted_as_it_is_used(client: anthropic.Anthropic) -> None:
     assert longer.input_tokens > used
 
 
+def test_models(client: anthropic.Anthropic) -> None:
+    assert [model.id for model in client.models.list()] == ["demo-think"]
+    assert client.models.retrieve("demo-think").display_name == "demo-think"
+    with pytest.raises(anthropic.NotFoundError):
+        client.models.retrieve("nope")
+
+
 def test_an_answer_is_gone_on_from(client: anthropic.Anthropic) -> None:
     request = ask("Say")
     request["messages"].append({"role": "assistant", "content": "Hello"})

@@ -406,6 +406,21 @@ async def test_a_count_that_fails_says_so_in_its_api_s_words() -> None:
         assert (big.status, big.json["error"]["type"]) == (413, "request_too_large")
 
 
+async def test_models_for_clients_of_this_api() -> None:
+    version = {"anthropic-version": "2023-06-01"}
+    async with stack() as s:
+        listed = (await s.visit("GET", "/v1/models", headers=version).end()).json
+        assert listed == {
+            "data": [
+                {"type": "model", "id": MODEL, "display_name": MODEL, "lifecycle": "active",
+                 "created_at": "2023-11-14T22:13:20Z", "max_input_tokens": 4096}
+            ],
+            "has_more": False, "first_id": MODEL, "last_id": MODEL,
+        }  # fmt: skip
+        one = (await s.visit("GET", f"/v1/models/{MODEL}", headers=version).end()).json
+        assert one == listed["data"][0]
+
+
 async def test_a_client_that_leaves_is_cancelled() -> None:
     async with stack(control_subject=subjects.control(POSTPROCESSOR)) as s:
         answer = s.visit(path=PATH)
