@@ -71,7 +71,7 @@ class TakeOver:
         self, scope: anyio.CancelScope, stream: Stream, former: str, failed: Failed
     ) -> None:
         facts = {"request_id": stream.request_id, "term": stream.term}
-        log.warning("a stream lost its owner, looking for another", extra=facts)
+        log.info("a stream lost its owner, looking for another", extra=facts)
         with scope:
             async with self._at_once:
                 reply = await self._new_owner(stream, failed)

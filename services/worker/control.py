@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,9 +121,12 @@ class Control:
         wants = enumerate(order.wants)
         return Held(wants=tuple(at for at, want in wants if self._found(want, order.reply_subject)))
 
-    def expire(self) -> None:
-        """Forget what nobody can want any more. Called by one slow timer."""
-        self.kept.expire()
+    def expire(self, present: Collection[str]) -> None:
+        """Forget what nobody can want any more. Called by one slow timer.
+
+        `present`: the addresses of the postprocessors that live.
+        """
+        self.kept.expire(present)
         now = time.monotonic()
         while self._owners:
             oldest = next(iter(self._owners.values()))

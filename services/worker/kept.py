@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from toolrail.messages import Job, TokenDelta, TokenLogprob
+
+ORPHAN_S: Final = 30.0
+"""How long what has ended waits for another owner when its owner is dead; longer than a gateway
+looks for one."""
 
 _LOGPROB_WEIGHT: Final = 32
 """A logprob in memory, alternatives not counted, as a multiple of an id in an array."""
@@ -136,11 +140,17 @@ class Kept:
         if self.weight > self._limit:
             self._make_room(sent)
 
-    def expire(self) -> None:
-        """Drop what ended long ago. O(runs): called by one slow timer."""
+    def expire(self, present: Collection[str]) -> None:
+        """Drop what ended long ago, or whose owner died and was not replaced. O(runs): slow timer.
+
+        `present`: the addresses of owners that live.
+        """
         now = self._clock()
         for key, sent in list(self._sent.items()):
-            if sent.over_s is not None and now - sent.over_s >= self._keep_s:
+            if sent.over_s is None:
+                continue
+            keep_s = self._keep_s if sent.address in present else min(self._keep_s, ORPHAN_S)
+            if now - sent.over_s >= keep_s:
                 self._drop(key)
 
     def drop(self, request_id: str) -> None:

@@ -373,7 +373,7 @@ class Runner:
             except EngineDeadError as error:
                 self._died(error)
             self._end_orphans()
-            self._control.expire()
+            self._control.expire(self._postprocessors())
             await anyio.sleep(self._settings.heartbeat_s)
 
     def _postprocessors(self) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.worker.control import Control
-from services.worker.kept import Kept
+from services.worker.kept import ORPHAN_S, Kept
 from services.worker.outbox import Outbox
 from tests.services.worker_kit import (
     REPLY,
@@ -211,8 +211,12 @@ def test_what_nobody_acknowledges_expires() -> None:
     kept = Kept(limit=100, keep_s=60, clock=lambda: now)
     kept.add(kept.begin(job("a"), REPLY), TokenDelta("a", 0, 0, 0, (1,), "stop"))
     kept.add(kept.begin(job("b"), REPLY), TokenDelta("b", 0, 0, 0, (1,)))
+    kept.add(kept.begin(job("c"), OTHER), TokenDelta("c", 0, 0, 0, (1,), "stop"))
+    now = ORPHAN_S
+    kept.expire({REPLY})
+    assert [bool(kept.of(name)) for name in "abc"] == [True, True, False]
     now = 61.0
-    kept.expire()
+    kept.expire({REPLY})
     assert (kept.of("a"), len(kept.of("b"))) == ([], 1)
     kept.drop("b")
     assert (len(kept), kept.weight) == (0, 0)
