@@ -379,6 +379,24 @@ async def test_a_background_stream_goes_on_without_its_client_and_is_streamed_ag
         assert not s.peers.cancels
 
 
+async def test_events_that_are_too_many_are_followed_live_and_not_kept() -> None:
+    async with serving_responses(max_stored_response_bytes=4000) as s:
+        answer = s.visit(path=PATH, body=body(background=True, stream=True))
+        rid = await s.peers.request()
+        for number in range(30):
+            await s.peers.say(rid, *text(f"{number} "))
+            await answer.until(lambda n=number: f'"{n} "'.encode() in answer.body)
+        run = s.gateway.runs.get(f"resp_{rid}")
+        assert run is not None
+        assert sum(map(len, run.events)) <= 4000
+        assert await run.more(0, 1) is None
+        await s.peers.finish(rid)
+        await answer.end()
+        assert numbers(answer) == list(range(len(numbers(answer))))
+        again = await ask(s, "GET", f"resp_{rid}?stream=true")
+        assert (again.status, again.error["param"]) == (400, "stream")
+
+
 async def test_what_was_not_streamed_in_the_background_has_no_events() -> None:
     async with serving_responses() as s:
         response = (await created(s)).json

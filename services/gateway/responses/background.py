@@ -50,13 +50,19 @@ async def begin(gateway: Gateway, exchange: Exchange, body: bytes, *, streamed: 
 
 
 async def follow(exchange: Exchange, run: Run, after: int, keep_alive_s: float) -> None:
-    """Stream the events of a run from number `after` on, until it is over."""
+    """Stream the events of a run from number `after` on, until it is over.
+
+    A client that is so slow that they are gone is cut off: it must not look as if it had them all.
+    """
     await exchange.start_events()
     ended = False
     while not ended:
         events = await run.more(after, keep_alive_s)
+        if events is None:
+            await exchange.abort()
+            return
         after += len(events)
-        ended = run.over.is_set() and after >= len(run.events)
+        ended = run.over.is_set() and after >= run.told
         await exchange.write(b"".join(events) or (b"" if ended else KEEP_ALIVE), last=ended)
 
 
@@ -90,7 +96,7 @@ class _Work:
         )
         model = ""
         try:
-            with run.scope:
+            with self._gateway.door.running(self._key), run.scope:
                 accepted = await self._accepted(generation)
                 if accepted is not None:
                     model = accepted.model
@@ -162,7 +168,7 @@ class _Work:
             text = "the server stopped before the response was finished"
             run.tell(writer.error(failure("unavailable", text, retryable=True)))
             run.response = writer.response
-        streamed = run.streamed and await self._keeping.keep_events(run.events)
+        streamed = run.streamed and await self._keeping.keep_events(list(run.events))
         if not await self._keeping.keep(run.response, streamed=streamed):
             text = "the response was finished and could not be stored"
             run.response = objects.json("failed", failed=failure("internal", text))

@@ -6,7 +6,9 @@ the bus, to the process by name.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 import anyio
 from anyio.abc import TaskGroup
@@ -26,38 +28,46 @@ class Run:
 
     Attributes:
         response_id: its name.
-        streamed: whether its events are kept.
+        streamed: whether all its events are kept, to be streamed again.
         queued: the object when it was taken, as its client is told.
         response: the object as it is now.
         refused: why it did not begin.
         cancelled: its client asked for that.
         over: set when it has ended and what became of it is kept.
         scope: cancelling it ends the run.
-        events: of its stream, so far.
+        events: of its stream, so far; where they became too many, the last of them.
     """
 
     def __init__(self, *, streamed: bool, max_event_bytes: int) -> None:
         self.request_id = ids.new_request_id()
         self.response_id = response_id(self.request_id)
-        self.streamed = streamed
+        self.streamed = self._followed = streamed
         self.queued = b""
         self.response = b""
         self.refused: Failed | None = None
         self.cancelled = False
         self.over = anyio.Event()
         self.scope = anyio.CancelScope()
-        self.events: list[bytes] = []
+        self.events: deque[bytes] = deque()
+        self._gone = 0
         self._room = max_event_bytes
         self._news = anyio.Event()
 
+    @property
+    def told(self) -> int:
+        """How many events there were so far."""
+        return self._gone + len(self.events)
+
     def tell(self, data: bytes) -> None:
-        """More events; where they become too many to be kept, none of them is."""
-        if not self.streamed:
+        """More events; where they become too many to be held, the oldest go."""
+        if not self._followed:
             return
-        self._room -= len(data)
-        if self._room < 0:
-            self.streamed = False
         self.events += [event + b"\n\n" for event in data.split(b"\n\n") if event]
+        self._room -= len(data)
+        while self._room < 0 and self.events:
+            self._room += len(self.events.popleft())
+            self._gone += 1
+            self.streamed = False
         self._wake()
 
     def finish(self) -> None:
@@ -65,12 +75,18 @@ class Run:
         self.over.set()
         self._wake()
 
-    async def more(self, after: int, timeout_s: float) -> list[bytes]:
-        """The events from number `after` on; waits for one; none when none came in time."""
-        if len(self.events) <= after and not self.over.is_set():
+    async def more(self, after: int, timeout_s: float) -> list[bytes] | None:
+        """The events from number `after` on; waits for one; none when none came in time.
+
+        None: they are gone. O(events returned).
+        """
+        if self.told <= after and not self.over.is_set():
             with anyio.move_on_after(timeout_s):
                 await self._news.wait()
-        return self.events[after:]
+        if after < self._gone:
+            return None
+        newest_first = islice(reversed(self.events), max(0, self.told - after))
+        return list(newest_first)[::-1]
 
     async def cancel(self) -> None:
         """End it, and wait until that is kept."""
