@@ -91,6 +91,18 @@ class Door:
             entry.leave(visit.tokens)
             self._meters.key_tokens.labels(key.name).inc(visit.tokens)
 
+    @contextmanager
+    def running(self, key: KeyRecord | None) -> Generator[None]:
+        """Count a generation for which no request of its key waits among those that run at once."""
+        account = None if key is None else self._limits.account(key)
+        if account is not None:
+            account.running += 1
+        try:
+            yield
+        finally:
+            if account is not None:
+                account.running -= 1
+
     def charge(self, key: KeyRecord | None, tokens: int) -> None:
         """Charge what was generated for a key while no request of it waited."""
         if key is not None:

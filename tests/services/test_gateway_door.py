@@ -174,6 +174,19 @@ async def test_a_limit_is_429_and_says_when(tmp_path: Path) -> None:
         assert len(s.peers.prepared) == 1
 
 
+async def test_what_runs_in_the_background_counts_among_those_at_once(tmp_path: Path) -> None:
+    key, record = made(concurrent_requests=1)
+    async with guarded(tmp_path, record) as s:
+        known = s.gateway.door.keyring.identify([key])
+        with s.gateway.door.running(known):
+            assert (await s.visit(headers=bearer(key)).end()).status == 429
+        answer = s.visit(headers=bearer(key))
+        await s.peers.finish(await s.peers.request(), *text("a"))
+        assert (await answer.end()).status == 200
+        with s.gateway.door.running(None):
+            pass  # where no keys are in use nothing is counted
+
+
 async def test_a_change_of_the_file_is_followed_and_a_broken_one_keeps_the_last(
     tmp_path: Path,
 ) -> None:
