@@ -13,6 +13,7 @@ from services.preprocessor.intake import Intake
 from services.preprocessor.metrics import CompileCollector, PreprocessorMetrics
 from services.preprocessor.models import Models
 from services.preprocessor.preparing import Preparing
+from services.preprocessor.turns import Turns
 from toolrail.bus import subjects
 from toolrail.errors import FaultError
 from toolrail.service import Runtime
@@ -57,14 +58,22 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
         runtime.telemetry,
         Postprocessors(runtime.bus, asking, timeout_s=settings.hand_over_timeout_s),
     )
+    turns = Turns(
+        intake.answer,
+        metrics,
+        at_once=settings.max_in_flight,
+        max_waiting=settings.max_waiting,
+        timeout_s=settings.hand_over_timeout_s,
+    )
     try:
         await tags.start()
         async with anyio.create_task_group() as tasks:
             subscription = await runtime.bus.serve(
                 subjects.PREPARE,
                 subjects.PREPROCESSORS,
-                intake.answer,
-                max_in_flight=settings.max_in_flight,
+                turns.answer,
+                # With room to say no: who waits in line, and some more, whom it has no room for.
+                max_in_flight=2 * (settings.max_in_flight + settings.max_waiting),
             )
             tasks.start_soon(_keep_warm, runtime, models)
             tasks.start_soon(asking.watch)

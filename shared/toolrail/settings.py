@@ -188,7 +188,8 @@ class PreprocessorSettings(CommonSettings):
     """The request side.
 
     Attributes:
-        max_in_flight: requests prepared at once; more wait their turn on the bus.
+        max_in_flight: requests prepared at once; more wait their turn.
+        max_waiting: requests that wait for their turn; more are answered `overloaded`.
         compile_workers: processes that compile-check grammars.
         compile_timeout_s: wall budget of one compile check.
         compile_cpu_s: CPU budget of one compile check.
@@ -204,6 +205,7 @@ class PreprocessorSettings(CommonSettings):
     """
 
     max_in_flight: int = 64
+    max_waiting: int = 256
     compile_workers: int = 1
     compile_timeout_s: float = 5.0
     compile_cpu_s: float = 2.0
