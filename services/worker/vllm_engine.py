@@ -39,9 +39,10 @@ from services.worker.engine import (
     run_name,
 )
 from services.worker.model_files import ModelFiles
+from services.worker.vllm_advance import AdvancingAsyncScheduler, AdvancingScheduler
 from services.worker.vllm_resume import ReplayPrefix, Submission
 from toolrail.errors import ConfigError
-from toolrail.messages import FinishReason, Guidance, Job, TokenLogprob, TopLogprob
+from toolrail.messages import FinishReason, Guidance, Job, Sampling, TokenLogprob, TopLogprob
 from toolrail.settings import WorkerSettings, parse_structural_tag
 
 log: Final = logging.getLogger("toolrail.worker")
@@ -51,6 +52,11 @@ CPU_KV_CACHE_BYTES: Final = 1 << 30
 
 SHUTDOWN_S: Final = 0.5
 """How long the engine process has to end before it is killed; it never does by itself (0.32)."""
+
+_FIXED_TEXT: Final = Guidance(
+    structural_tag='{"type": "structural_tag", "format": '
+    '{"type": "const_string", "value": "one two three"}}'
+)
 
 _FINISH: Final[dict[str, FinishReason]] = {
     "stop": "stop",
@@ -69,13 +75,18 @@ class _Live:
 
 
 class VllmEngine:
-    """See `services.worker.engine.Engine`."""
+    """See `services.worker.engine.Engine`.
+
+    Attributes:
+        advances: grammars can be led over the ids of a run that goes on here; tried at the start.
+    """
 
     def __init__(self, settings: WorkerSettings, files: ModelFiles, *, cpu: bool) -> None:
         self._settings = settings
         self._files = files
         self._cpu = cpu
         self._llm: AsyncLLM
+        self.advances = True
         self._live: dict[str, _Live] = {}
 
     @property
@@ -104,6 +115,36 @@ class VllmEngine:
                     self._llm = AsyncLLM.from_vllm_config(config)
         except (ValueError, TypeError) as error:
             raise ConfigError("engine", f"vLLM refuses the settings: {error}") from error
+        self.advances = await self._advances()
+        if not self.advances:
+            log.warning("this vLLM starts grammars over: runs that move here are replayed")
+
+    async def _advances(self) -> bool:
+        """Whether a constrained run that goes on writes the rest, not the whole again."""
+        whole = await self._written("whole", ())
+        return len(whole) > 1 and await self._written("rest", whole[:1]) == whole[1:]
+
+    async def _written(self, name: str, prefix: tuple[int, ...]) -> tuple[int, ...]:
+        """What the engine writes of a fixed text after `prefix`; nothing when it fails."""
+        job = Job(
+            request_id=f"toolrail-start-{name}",
+            model="",
+            prompt_token_ids=self._files.end_of_text_ids[:1] or (0,),
+            prefix_token_ids=prefix,
+            sampling=Sampling(max_tokens=16, temperature=0.0),
+            guidance=_FIXED_TEXT,
+            reply_subject="",
+        )
+        written: list[int] = []
+        try:
+            async for step in self.generate(job, trace_headers={}):
+                if step.finish == "error":
+                    return ()
+                written += step.token_ids
+        except (RefusedError, EngineFailedError) as error:
+            log.warning("the engine did not write a fixed text: %s", error)
+            return ()
+        return tuple(written)
 
     async def generate(
         self, job: Job, *, trace_headers: Mapping[str, str], redelivered: bool = False
@@ -119,7 +160,9 @@ class VllmEngine:
             return
         live = self._live[name] = _Live()
         try:
-            submission = vllm_resume.submission(job, can_replay=self._cpu)
+            submission = vllm_resume.submission(
+                job, can_replay=self._cpu, can_advance=self.advances
+            )
             outputs = self._llm.generate(
                 TokensPrompt(prompt_token_ids=list(submission.job.prompt_token_ids)),
                 _sampling_params(submission),
@@ -188,6 +231,11 @@ class VllmEngine:
         # other child of this process would inherit it.
         if preloaded is None:
             os.environ.pop("LD_PRELOAD", None)
+        scheduling = config.scheduler_config
+        if scheduling.scheduler_cls is None:
+            scheduling.scheduler_cls = (
+                AdvancingAsyncScheduler if scheduling.async_scheduling else AdvancingScheduler
+            )
         return config
 
     def _arguments(self) -> dict[str, Any]:

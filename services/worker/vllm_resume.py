@@ -1,11 +1,14 @@
 """Going on with a run that began on another worker: its ids so far are given, not generated.
 
-Two ways. *Append*: the ids become the end of the prompt; they cost a prefill, but the grammar, the
-seed and the penalties start anew, so this is for runs that have none of them. *Replay*: the prompt
-stays as it was and a logits processor forces the first outputs; each costs a decode step, and
-everything (grammar, seed, penalties, logprobs) is exactly as it would have been.
+Two ways. *Append*: the ids become the end of the prompt; they cost a prefill, a few milliseconds an
+id at most, but a seed and penalties start anew, so this is for runs that have none of them. The
+grammar of a constrained run is led over the ids where it is made (`vllm_advance`): never is it
+appended without that, or it would start over inside the call. *Replay*: the prompt stays as it was
+and a logits processor forces the first outputs; each costs a decode step, and everything (grammar,
+seed, penalties, logprobs) is exactly as it would have been.
 
-A constrained run is never appended: its grammar would start over inside the call.
+An engine that cannot replay appends seeded and penalised runs, too: what they have written is kept,
+what follows is drawn anew.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
 from services.worker.engine import EngineFailedError, Step
+from services.worker.vllm_advance import ADVANCE
 from toolrail.messages import Guidance, Job
 
 REPLAY: Final = "toolrail_replay_ids"
@@ -80,28 +84,33 @@ class Submission:
     replayed: tuple[int, ...] = ()
 
 
-def submission(job: Job, *, can_replay: bool) -> Submission:
+def submission(job: Job, *, can_replay: bool, can_advance: bool) -> Submission:
     """How to run `job`, whether it is new or goes on.
 
     Raises:
-        EngineFailedError: it must be replayed, and this engine cannot.
+        EngineFailedError: this engine has no way to go on with it.
     """
     prefix, prompt_tokens = job.prefix_token_ids, len(job.prompt_token_ids)
     if not prefix:
         return Submission(job, prompt_tokens)
-    sampling = job.sampling
-    if _starts_over_unharmed(job):
-        left = msgspec.structs.replace(
-            sampling,
-            max_tokens=sampling.max_tokens - len(prefix),
-            min_tokens=max(0, sampling.min_tokens - len(prefix)),
-        )
-        prompt = job.prompt_token_ids + prefix
-        longer = msgspec.structs.replace(job, prompt_token_ids=prompt, sampling=left)
-        return Submission(longer, prompt_tokens)
+    held = _is_held(job)
+    if (can_advance or not held) and (not can_replay or _draws_from_nothing(job)):
+        extra_args = {ADVANCE: len(prefix)} if held else None
+        return Submission(_appended(job), prompt_tokens, extra_args)
     if not can_replay:
-        raise EngineFailedError("this engine cannot go on with a constrained or seeded run")
+        raise EngineFailedError("this engine cannot go on with a constrained run")
     return Submission(job, prompt_tokens, {REPLAY: list(prefix)}, prefix)
+
+
+def _appended(job: Job) -> Job:
+    prefix, sampling = job.prefix_token_ids, job.sampling
+    left = msgspec.structs.replace(
+        sampling,
+        max_tokens=sampling.max_tokens - len(prefix),
+        min_tokens=max(0, sampling.min_tokens - len(prefix)),
+    )
+    prompt = job.prompt_token_ids + prefix
+    return msgspec.structs.replace(job, prompt_token_ids=prompt, sampling=left)
 
 
 def finished(job: Job, end_of_text: tuple[int, ...]) -> Step | None:
@@ -136,11 +145,14 @@ def without_replayed(step: Step, left: tuple[int, ...]) -> tuple[Step, tuple[int
     return kept, left[count:]
 
 
-def _starts_over_unharmed(job: Job) -> bool:
+def _is_held(job: Job) -> bool:
+    """Whether a grammar holds it."""
+    return job.guidance not in (Guidance(), Guidance(reasoning_ended=False))
+
+
+def _draws_from_nothing(job: Job) -> bool:
+    """Whether what comes next depends on the ids alone, not on how often the engine drew them."""
     sampling = job.sampling
     return (
-        job.guidance in (Guidance(), Guidance(reasoning_ended=False))
-        and sampling.seed is None
-        and not sampling.presence_penalty
-        and not sampling.frequency_penalty
+        sampling.seed is None and not sampling.presence_penalty and not sampling.frequency_penalty
     )

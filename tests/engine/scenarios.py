@@ -311,6 +311,7 @@ async def main(found: dict[str, Any], spans: otlp.Receiver) -> None:
             "slots": engine.slots,
             "vocab_size": engine.vocab_size,
             "context_length": engine.context_length,
+            "advances": getattr(engine, "advances", False),
         }
         for scenario in SCENARIOS:
             found[scenario.__name__] = await scenario(Bench(engine, spans))

@@ -39,7 +39,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_it_says_what_it_can_do(answers: dict[str, Any]) -> None:
-    assert answers["facts"] == {"slots": 8, "vocab_size": 49152, "context_length": 1024}
+    assert answers["facts"] == {
+        "slots": 8,
+        "vocab_size": 49152,
+        "context_length": 1024,
+        "advances": True,
+    }
 
 
 def test_tags_and_other_constraints_are_held(answers: dict[str, Any]) -> None:
