@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 import toolrail.syntax as parts
 from tests.families import table
 from toolrail.families import qwen3_coder
@@ -26,6 +28,7 @@ def test_the_example_is_the_family() -> None:
     assert replace(written, **functions) == real
 
 
+@pytest.mark.walk
 def test_the_table_of_families_is_what_the_records_do() -> None:
     assert table.DOCUMENT.read_text("utf-8") == table.document(), (
         "run python -m tests.families.table and commit docs/families.md"

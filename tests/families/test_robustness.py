@@ -67,7 +67,7 @@ def specs(name: str) -> st.SearchStrategy[ParseSpec]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_any_text_is_read(name: str, data: st.DataObject) -> None:
     spec = data.draw(specs(name))

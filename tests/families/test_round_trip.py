@@ -106,7 +106,7 @@ def _merged(items: list[Item]) -> list[Item]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_parse_of_render_is_the_turn(name: str, data: st.DataObject) -> None:
     items = data.draw(turns(name))
