@@ -151,6 +151,7 @@ def main() -> None:
     parser.add_argument("url", nargs="?", help="load this instead, as one of the two clients")
     parser.add_argument("--clients", type=int, default=SLOTS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--json", type=Path, help="keep the numbers in this file")
     a = parser.parse_args()
     if a.url:
         print(json.dumps(uvloop.run(load(a.url, a.clients, a.seconds))))
@@ -166,6 +167,8 @@ def main() -> None:
                 f"{times}x": measured(running.base_url, times * SLOTS, a.seconds)
                 for times in (1, TIMES)
             }
+    if a.json:
+        a.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     names = list(next(iter(rows.values())))
     print(f"{'clients':10}" + "".join(f"{name:>14}" for name in names))
     for load_name, row in rows.items():

@@ -37,3 +37,22 @@ def test_the_pipeline_benchmark_runs_and_counts_fewer_messages_than_tokens(tmp_p
     assert set(paced["cpu_us"]) == {"gateway", "preprocessor", "postprocessor", "worker", "nats"}
     assert all(us > 0 for us in paced["cpu_us"].values())
     assert "CPU us/tok" in done.stdout
+
+
+def test_overload_refuses_politely_and_breaks_nothing(tmp_path: Path) -> None:
+    kept = tmp_path / "overload.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.overload", "--seconds", "3", "--json", str(kept)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    usual, over = json.loads(kept.read_text()).values()
+    assert (usual["refused"], usual["broken"], over["broken"]) == (0, 0, 0)
+    assert usual["whole"] > 0
+    assert over["whole"] > 0
+    assert over["refused"] > 0
+    assert "overloaded against not" in done.stdout

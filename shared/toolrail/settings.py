@@ -202,6 +202,8 @@ class PreprocessorSettings(CommonSettings):
         template_timeout_s: budget of one template rendering.
         turn_grammar: whether families with a grammar of whole turns (beam) are held to it where
             no call is forced.
+        hosted_tools: what becomes of tools of Responses that only the hosted API runs (web search
+            ...): the request is refused, or they are left out of it.
     """
 
     max_in_flight: int = 64
@@ -216,6 +218,7 @@ class PreprocessorSettings(CommonSettings):
     compile_cache_entries: int = 4096
     template_timeout_s: float = 5.0
     turn_grammar: bool = True
+    hosted_tools: Literal["refuse", "ignore"] = "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +246,7 @@ class PostprocessorSettings(CommonSettings):
     idle_timeout_s: float = 120.0
     migration_limit: int = 3
     migration_timeout_s: float = 30.0
-    worker_wait_s: float = 120.0
+    worker_wait_s: float = 300.0
     dead_letter_prompts: bool = False
     resend_s: float = 2.0
     max_resends: int = 3
