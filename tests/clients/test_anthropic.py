@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import pydantic
 import pytest
 
 from tests import pipeline
@@ -39,6 +40,7 @@ BERN = wrote("get_weather", city="Bern")
 
 SCRIPT = [
     *steps(),
+    {"match": "Describe", "text": '<think>\n\n</think>\n\n{"name": "Bern", "hills": 3}'},
     {"match": "17 degrees", "text": "<think>\nWarm.\n</think>\n\nIt is 17 degrees in Zürich."},
     {"match": "Compare", "text": f"<think>\nTwo.\n</think>\n\nI look.\n{ZURICH}\n{BERN}"},
     {"match": "How is the weather", "text": f"<think>\nHm.\n</think>\n\n{ZURICH}"},
@@ -220,6 +222,18 @@ def test_the_package_s_own_runner_of_tools(client: anthropic.Anthropic) -> None:
     last = runner.until_done()
     assert called == list(range(1, TURNS + 1))
     assert last.content[-1].text == "All steps are done."
+
+
+class City(pydantic.BaseModel):
+    name: str
+    hills: int
+
+
+def test_an_answer_of_a_format_is_parsed(client: anthropic.Anthropic) -> None:
+    message = client.messages.parse(**ask("Describe a city"), output_format=City)
+    assert message.parsed_output == City(name="Bern", hills=3)
+    with client.messages.stream(**ask("Describe a city"), output_format=City) as stream:
+        assert stream.get_final_message().parsed_output == City(name="Bern", hills=3)
 
 
 def test_a_prompt_is_counted_as_it_is_used(client: anthropic.Anthropic) -> None:
