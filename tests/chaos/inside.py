@@ -1,0 +1,104 @@
+"""What the processes of a stack hold, asked over the bus; and that none of it stays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import nats
+import nats.errors
+from nats.aio.client import Client
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.stack import Stack
+from toolrail.bus import subjects
+from toolrail.service.liveness import METRICS
+
+SETTLE_S: Final = 120.0
+"""Registrations of the dead expire, restarted services come up; on a busy machine."""
+
+HELD: Final = {
+    "gateway": "toolrail_http_requests_in_flight",
+    "postprocessor": "toolrail_postprocessor_open_streams",
+    "worker": "toolrail_worker_running",
+}
+
+
+class Inside:
+    """A connection of a test's own to the server of a stack."""
+
+    def __init__(self, stack: Stack, client: Client) -> None:
+        self._stack = stack
+        self._client = client
+
+    async def count(self, instance: str, series: str) -> float:
+        """A series of one process, all labels together."""
+        answer = await self._client.request(subjects.ping(instance), METRICS, timeout=10)
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(answer.data.decode())
+            for sample in family.samples
+            if sample.name == series
+        )
+
+    async def total(self, service: str, series: str) -> float:
+        """The same, of all processes of a service."""
+        return sum([await self.count(one, series) for one in self.instances(service)])
+
+    def instances(self, service: str) -> list[str]:
+        """Those that the supervisor keeps running."""
+        return [
+            process["instance"]
+            for process in self._stack.status["processes"]
+            if process["service"] == service
+        ]
+
+    async def settled(self) -> None:
+        """Wait until nothing is held any more, and nobody is known who is not there."""
+        left: Any = None
+        with anyio.move_on_after(SETTLE_S) as patience:
+            while True:
+                left = await self._left()
+                if not left:
+                    return
+                await anyio.sleep(0.25)
+        assert not patience.cancelled_caught, f"left behind: {left}\n{self._stack.tail()}"
+
+    async def _left(self) -> dict[str, Any]:
+        """What there is that should not be."""
+        left: dict[str, Any] = {}
+        try:
+            for service, series in HELD.items():
+                if held := await self.total(service, series):
+                    left[series] = held
+            if kept := await self.total("worker", "toolrail_worker_kept_runs"):
+                left["kept runs"] = kept
+            if queued := await self._queued():
+                left["jobs"] = queued
+            if strangers := await self._strangers():
+                left["registrations"] = strangers
+        except nats.errors.Error as error:
+            left["not up again"] = repr(error)
+        return left
+
+    async def _queued(self) -> int:
+        info = await self._client.jetstream().stream_info(subjects.WORK_STREAM)
+        return info.state.messages
+
+    async def _strangers(self) -> set[str]:
+        """Registered instances that do not run, or the other way round."""
+        bucket = await self._client.jetstream().key_value(subjects.INSTANCES_BUCKET)
+        known = {key.partition(".")[2] for key in await bucket.keys()}
+        running = {one for service in (*HELD, "preprocessor") for one in self.instances(service)}
+        return known ^ running
+
+
+@asynccontextmanager
+async def inside(stack: Stack) -> AsyncIterator[Inside]:
+    client = await nats.connect(stack.status["nats_url"])
+    try:
+        yield Inside(stack, client)
+    finally:
+        await client.close()
