@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, str]] = {
     "parse": "parse model outputs (JSON lines) into reasoning, content and tool calls",
     "tag": "show the structural tag and the enforcement report of chat requests (JSON lines)",
     "check": "validate requests (JSON lines) as the server does before it prepares them",
+    "doctor": "look at a running or broken deployment from the bus, and say what to do",
     "key": "make an API key: the key, shown once, and the entry for the gateway's file of keys",
     "nats": "secure the bus: users with least rights for a NATS server; its streams, made once",
     "prompt": "render the prompt of chat requests (JSON lines): text, token ids, prefix hash",
