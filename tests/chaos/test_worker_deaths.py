@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 
@@ -85,8 +86,8 @@ def up(folder: Any, *flags: str) -> Any:
     script = folder / "script.jsonl"
     script.write_text("".join(json.dumps(row) + "\n" for row in SCRIPT), encoding="utf-8")
     usual = ["--replicas", "worker=2", "--script", str(script), "--slots", str(STREAMS)]
-    # The second of these is the workers': a job whose worker died waits no longer for another.
-    usual += ["--ack-wait-s", "1"]
+    # The workers': a job whose worker is gone comes to another soon, however often that takes.
+    usual += ["--ack-wait-s", "1", "--max-deliveries", "100"]
     return stacks.running(folder, *stacks.scripted(*usual, *flags))
 
 
@@ -167,6 +168,27 @@ async def test_streams_of_killed_workers_are_finished_by_others(
 
         heard = await many(client, "Look", strike)
     assert [each.answer for each in heard] == [whole.answer] * STREAMS
+
+
+async def test_a_worker_that_hangs_and_comes_back_disturbs_nobody(stack: stacks.Stack) -> None:
+    """Its registration lapses, its streams move; what it writes when it wakes up counts no more."""
+    async with client_of(stack) as client:
+        whole = await one(client, "Look")
+        hung = stack.pids("worker")[0]
+
+        async def strike(heard: Sequence[Heard]) -> None:
+            while not all(each.arguments for each in heard):  # noqa: ASYNC110 (nobody tells)
+                await anyio.sleep(0.01)
+            os.kill(hung, signal.SIGSTOP)
+
+        try:
+            heard = await many(client, "Look", strike)
+        finally:
+            os.kill(hung, signal.SIGCONT)
+        assert [each.answer for each in heard] == [whole.answer] * STREAMS
+    async with client_of(stack) as client:
+        again = await many(client, "Look", lambda _: anyio.lowlevel.checkpoint())
+    assert [each.answer for each in again] == [whole.answer] * STREAMS
 
 
 async def test_jobs_of_workers_that_die_before_the_first_token_are_run_by_others(
