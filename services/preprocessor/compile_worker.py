@@ -17,6 +17,7 @@ import resource
 import signal
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -30,6 +31,12 @@ _NICENESS: Final = 5
 _WALK_STEPS: Final = 32
 _MASK_CPU_S: Final = 0.005
 """What a mask over the sample vocabulary may cost on the average: a tenth of a real one's cost."""
+_LONG_WALK_STEPS: Final = 320
+_LONG_WALKS: Final = 6
+_LATE_STEPS: Final = 64
+_LATE_CPU_S: Final = 0.00015
+"""What a token may cost late in a long walk, its mask aside: fifty times what it should."""
+_GRAMMAR: Final = '"type":"grammar"'
 _RETIRE_SHARE: Final = 4
 """A process that has ever held more than one part in this many of its memory budget is replaced:
 the engine's memory is not returned to the system, and the next check must find its whole budget."""
@@ -78,14 +85,17 @@ def check(vocabulary: Vocabulary, tag_json: str) -> Answer:
     error: str | None = None
     out_of_memory = too_slow = False
     try:
-        too_slow = mask_cpu_s(vocabulary.compile(tag_json)) > _MASK_CPU_S * _WALK_STEPS
+        compiled = vocabulary.compile(tag_json)
+        too_slow = mask_cpu_s(compiled) > _MASK_CPU_S * _WALK_STEPS
+        if not too_slow and _GRAMMAR in tag_json:
+            too_slow = late_cpu_s(compiled) > _LATE_CPU_S
     except GrammarError as refused:
         error = str(refused)
         out_of_memory = "bad_alloc" in error
     except MemoryError:
         error, out_of_memory = "out of memory", True
     if too_slow:
-        error = "each of its token masks takes too much CPU time"
+        error = "its tokens take too much CPU time"
     spent_s = round(time.process_time() - began, 4)
     return Answer(error=error, out_of_memory=out_of_memory, too_slow=too_slow, cpu_s=spent_s)
 
@@ -107,6 +117,47 @@ def mask_cpu_s(compiled: CompiledGrammar) -> float:
         if not tokens or not matcher.accept_token(chance.choice(tokens)):
             break
     return spent_s
+
+
+def late_cpu_s(compiled: CompiledGrammar) -> float:
+    """CPU seconds that a token costs late in a long text, its mask aside: the most of some texts.
+
+    The engine keeps all readings of a text; in a grammar where their number grows with the text, a
+    token costs the more the later it comes. Half of the texts stay in loops as long as they can.
+    """
+    chance = random.Random(_LONG_WALK_STEPS)
+    most = 0.0
+    for walk in range(_LONG_WALKS):
+        most = max(most, _late_cpu_s(Matcher(compiled), chance, repeats=walk % 2 == 0))
+        if most > _LATE_CPU_S:
+            break
+    return most
+
+
+def _late_cpu_s(matcher: Matcher, chance: random.Random, *, repeats: bool) -> float:
+    costs: deque[float] = deque(maxlen=_LATE_STEPS)
+    last = -1
+    for _ in range(_LONG_WALK_STEPS):
+        allowed = int.from_bytes(matcher.allowed(), "little")
+        if not repeats or last < 0 or not allowed >> last & 1:
+            last = _some_bit(allowed, chance)
+        began = time.process_time()
+        if last < 0 or not matcher.accept_token(last):
+            break
+        costs.append(time.process_time() - began)
+        if sum(costs) > _LATE_CPU_S * _LATE_STEPS:
+            break
+    return sum(costs) / _LATE_STEPS
+
+
+def _some_bit(bits: int, chance: random.Random) -> int:
+    """A set bit at random, -1 where there is none; near one that is drawn."""
+    size = bits.bit_length()
+    if not size:
+        return -1
+    at = chance.randrange(size)
+    above = bits >> at
+    return at + (above & -above).bit_length() - 1
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, cpu_s: float, memory_bytes: int) -> None:

@@ -20,9 +20,12 @@ from services.preprocessor.compile_check import CompileCheck, _verdict
 from services.preprocessor.compile_process import CompileProcess, CompileProcessError
 from services.preprocessor.compile_worker import Answer, sample_tokens
 from services.preprocessor.compile_worker import check as check_tag_in_worker
+from tests.grammars.patch import PATCH
 from toolrail.errors import CallerError, FaultError, QueueFullError
 from toolrail.grammar import Vocabulary
 from toolrail.settings import PreprocessorSettings
+from toolrail.structural_tag.inputs import text_rules
+from toolrail.tools import InputGrammar
 
 SETTINGS = PreprocessorSettings(
     compile_workers=1,
@@ -324,3 +327,28 @@ def test_a_process_that_retires_says_nothing_of_the_tag() -> None:
     refusal = _verdict(Answer(error="Unsupported type", retire=True))
     assert refusal is not None
     assert refusal.code == "invalid_grammar"
+
+
+@pytest.mark.parametrize(
+    ("ebnf", "is_held"),
+    [
+        ('root ::= s\ns ::= s s | "a"', False),
+        ('root ::= ("a"*)* "b"', False),
+        (text_rules(InputGrammar("lark", 'start: a b a b\na: "a"*\nb: "a"*')), False),
+        (text_rules(InputGrammar("lark", PATCH)), True),
+        ('root ::= "[" (root ("," root)*)? "]"', True),
+    ],
+)
+def test_a_grammar_in_which_a_text_has_ever_more_readings_is_refused(
+    ebnf: str, is_held: bool
+) -> None:
+    """It compiles at once and its first tokens cost nothing: the later a token, the dearer."""
+    found = check_tag_in_worker(
+        Vocabulary(sample_tokens()),
+        json.dumps(
+            {"type": "structural_tag", "format": {"type": "grammar", "grammar": ebnf}},
+            separators=(",", ":"),
+        ),
+    )
+    assert found.too_slow is not is_held
+    assert (found.error is None) is is_held

@@ -28,7 +28,7 @@ from toolrail.openai.compilable import (
     refuse_lost,
 )
 from toolrail.openai.guided import bare, guided_call
-from toolrail.openai.inputs import refuse_grammars, refuse_unheld, unheld
+from toolrail.openai.inputs import grammars_tried, refuse_grammars, refuse_unheld, unheld
 from toolrail.openai.policy import (
     Bare,
     Decision,
@@ -95,6 +95,7 @@ def settle(request: ChatRequest, setting: Setting) -> Settling:
     refuse_grammars(request.tools, setting.deployment.options, schema_params(request))
     decided = decide(request, setting.deployment)
     try:
+        yield from grammars_tried(request.choice.callable, schema_params(request))
         constraint = yield from _held(request, setting, decided.decision)
     except UnheldGrammarError as error:
         raise unheld(error, schema_params(request)) from error

@@ -6,12 +6,15 @@ By the product specification such a tool is refused before generation. The struc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 from toolrail.errors import CallerError
 from toolrail.grammars import UnheldGrammarError
+from toolrail.openai.compilable import Verdict
 from toolrail.openai.refusals import refusal
-from toolrail.structural_tag import TagOptions
+from toolrail.openai.setting import tag_json
+from toolrail.structural_tag import TagOptions, grammar
+from toolrail.structural_tag.inputs import text_rules
 from toolrail.tools import Tool
 
 
@@ -30,6 +33,36 @@ def refuse_grammars(
     for tool in tools:
         if tool.grammar is not None:
             raise _refused(tool, params[tool.name])
+
+
+def grammars_tried(
+    tools: Sequence[Tool], params: Mapping[str, str]
+) -> Generator[str, Verdict, None]:
+    """Has the grammars of the callable `tools` tried, each alone.
+
+    A tag begins with a call's header or with any text, from which a check that walks a little way
+    would not come to the grammar inside.
+
+    Raises:
+        UnheldGrammarError: one is none, or cannot be held at all.
+        CallerError: the engine refuses one, or it costs too much.
+    """
+    for tool in tools:
+        if tool.grammar is None:
+            continue
+        try:
+            rules = text_rules(tool.grammar)
+        except UnheldGrammarError as error:
+            raise UnheldGrammarError(error.reason, tool.name) from None
+        verdict = yield tag_json(grammar(rules))
+        if verdict is not None:
+            raise CallerError(
+                f"The grammar engine cannot hold the grammar of custom tool '{tool.name}': "
+                f"{verdict.message}",
+                param=params[tool.name],
+                code=verdict.code or "invalid_grammar",
+                status=verdict.status,
+            )
 
 
 def unheld(error: UnheldGrammarError, params: Mapping[str, str]) -> CallerError:

@@ -75,7 +75,22 @@ def input_rules(
     Raises:
         UnheldGrammarError: it cannot be held in this style, or at all.
     """
-    spelling = _spelling(style, guarded=guarded)
+    return _rules(declared, _spelling(style, guarded=guarded), prefix)
+
+
+@lru_cache(maxsize=64)
+def text_rules(declared: InputGrammar) -> str:
+    """EBNF of the texts of a grammar and of little around them, to be tried alone.
+
+    Something comes after them, as in a call: an engine pays for the ways in which a text may end.
+
+    Raises:
+        UnheldGrammarError: it cannot be held at all.
+    """
+    return _rules(declared, _Spelling("", ebnf.literal("\x01"), escaped=False), "")
+
+
+def _rules(declared: InputGrammar, spelling: _Spelling, prefix: str) -> str:
     grammar = _writable(read(declared), spelling)
     writer = _Writer(grammar, spelling, prefix)
     body = writer.write()
