@@ -43,6 +43,7 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
         StoredResponses(runtime.bus.documents),
         # Before whoever waits for the hand-over gives up.
         check_budget_s=0.7 * settings.hand_over_timeout_s,
+        without_hosted=settings.hosted_tools == "ignore",
     )
     asking = Asking(
         runtime.bus,

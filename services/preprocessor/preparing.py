@@ -73,7 +73,10 @@ class Preparing:
         stored: StoredResponses,
         *,
         check_budget_s: float,
+        without_hosted: bool = False,
     ) -> None:
+        """`without_hosted`: see `read_responses`."""
+        self._read_responses = partial(read_responses, without_hosted=without_hosted)
         self._stored = stored
         self._directory = directory
         self._models = models
@@ -187,7 +190,7 @@ class Preparing:
 
     async def _response(self, body: bytes, owner: str) -> ChatRequest:
         """A Responses request, with what was stored and it refers to."""
-        draft = await self._parse(body, read_responses)
+        draft = await self._parse(body, self._read_responses)
         chain: tuple[str, ...] = ()
         if draft.previous is not None:
             chain = await self._stored.chain(draft.previous, owner)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.openai.bodies import WEATHER
 from toolrail.errors import CallerError
 from toolrail.openai.chat import ChatRequest
+from toolrail.openai.conversation import UserMessage
 from toolrail.openai.responses import check_responses
+from toolrail.openai.responses.request import Past, read_responses, responses_request
 from toolrail.openai.setting import schema_params
 
 F = {"type": "function", "name": "f", "parameters": WEATHER, "description": "About f."}
@@ -150,3 +153,25 @@ def test_a_hosted_tool_is_refused_with_what_there_is_instead() -> None:
     error = refused(tools=[{"type": "code_interpreter", "container": {"type": "auto"}}])
     assert error.code == "unsupported_value"
     assert "'function', 'custom' and 'namespace'" in error.message
+
+
+def test_hosted_tools_may_be_left_out() -> None:
+    fields = {
+        "tools": [{"type": "web_search", "external_web_access": False}, F, {"type": "mcp"}],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}],
+        },
+        "input": [{"type": "web_search_call", "id": "ws_1"}, {"role": "user", "content": "hi"}],
+    }
+    raw = json.dumps({"model": "m", **fields}).encode()
+    past = Past([msgspec.Raw(b'{"type": "mcp_call", "id": "m"}')])
+    request = responses_request(read_responses(raw, without_hosted=True), past)
+    assert [tool.name for tool in request.choice.callable] == ["f"]
+    assert request.origin.schemas == {"f": "tools[1].parameters"}
+    assert request.messages == (UserMessage("hi"),)
+    for tool in ("shell", "apply_patch", "computer"):
+        raw = json.dumps({"model": "m", "input": "x", "tools": [{"type": tool}]}).encode()
+        with pytest.raises(CallerError):
+            responses_request(read_responses(raw, without_hosted=True), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, assert_never, cast
+from typing import Final, assert_never, cast
 
 from toolrail.openai.conversation import (
     MAX_ARGUMENTS_BYTES,
@@ -36,6 +36,7 @@ from toolrail.openai.responses.items import (
     MessageItem,
     OutputText,
     Part,
+    Placed,
     PlainText,
     ReasoningItem,
     ReferenceItem,
@@ -43,9 +44,6 @@ from toolrail.openai.responses.items import (
 )
 from toolrail.openai.responses.sealed import unseal
 from toolrail.openai.responses.tools import flat_name
-
-Placed: TypeAlias = tuple[Item, str]
-"""An item and where it stands in the request."""
 
 _PART_SEPARATOR: Final = "\n"
 _BETWEEN: Final = "\n\n"

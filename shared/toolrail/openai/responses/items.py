@@ -8,6 +8,7 @@ a model.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -159,6 +160,10 @@ Item: TypeAlias = (
 )
 
 
+Placed: TypeAlias = tuple[Item, str]
+"""An item and where it stands in the request."""
+
+
 class _Kind(msgspec.Struct, frozen=True):
     type: str | None = None
     role: Raw = Raw(b"")
@@ -181,6 +186,36 @@ _DECODERS: Final = {
     "item_reference": _decoder(ReferenceItem),
     "additional_tools": _decoder(AdditionalToolsItem),
 }
+
+
+_HOSTED: Final = frozenset(
+    {
+        "code_interpreter_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "tool_search_call",
+        "tool_search_output",
+        "web_search_call",
+    }
+)
+"""Items of tools that the hosted API runs itself."""
+
+
+def read_items(raws: Iterable[tuple[Raw, str]], *, without_hosted: bool) -> list[Placed]:
+    """The items, each with its place; those of hosted tools left out where that is wanted.
+
+    Raises:
+        CallerError: one is malformed, or of a kind that cannot be shown to a model.
+    """
+    return [
+        (read_item(raw, path), path)
+        for raw, path in raws
+        if not (without_hosted and decode_at(_kind, raw, path).type in _HOSTED)
+    ]
 
 
 def read_item(raw: Raw, path: str) -> Item:

@@ -20,13 +20,15 @@ from toolrail.openai.decode import decode
 from toolrail.openai.functions import json_schema
 from toolrail.openai.limits import MAX_MESSAGES, MAX_SEED
 from toolrail.openai.refusals import refusal, shortened
-from toolrail.openai.responses.conversation import Placed, conversation
+from toolrail.openai.responses.conversation import conversation
 from toolrail.openai.responses.echo import echo
 from toolrail.openai.responses.items import (
     AdditionalToolsItem,
     MessageItem,
+    Placed,
     ReferenceItem,
     read_item,
+    read_items,
 )
 from toolrail.openai.responses.tools import Offered, chosen
 from toolrail.openai.responses.wire import (
@@ -75,6 +77,7 @@ class Draft:
     raw: bytes
     body: ResponsesBody
     items: tuple[Placed, ...]
+    without_hosted: bool = False
 
     @property
     def previous(self) -> str | None:
@@ -96,8 +99,10 @@ def check_responses(body: bytes) -> ChatRequest:
     return responses_request(read_responses(body), None)
 
 
-def read_responses(raw: bytes) -> Draft:
+def read_responses(raw: bytes, *, without_hosted: bool = False) -> Draft:
     """The fields of the request in `raw`, typed and ranged.
+
+    `without_hosted`: tools that the hosted API runs itself, and their items, are left out.
 
     Raises:
         CallerError: with the path of the field at fault.
@@ -111,14 +116,11 @@ def read_responses(raw: bytes) -> Draft:
     if isinstance(body.input, str):
         items: tuple[Placed, ...] = ((MessageItem("user", body.input), "input"),)
     else:
-        paths = (f"input[{index}]" for index in range(len(body.input or ())))
-        items = tuple(
-            (read_item(item, path), path)
-            for item, path in zip(body.input or (), paths, strict=False)
-        )
+        raws = ((raw, f"input[{index}]") for index, raw in enumerate(body.input or ()))
+        items = tuple(read_items(raws, without_hosted=without_hosted))
     if not items and body.previous_response_id is None:
         raise refusal("'input' must not be empty.", param="input", code="empty_array")
-    return Draft(raw, body, items)
+    return Draft(raw, body, items, without_hosted)
 
 
 def responses_request(draft: Draft, past: Past | None) -> ChatRequest:
@@ -161,7 +163,7 @@ def responses_request(draft: Draft, past: Past | None) -> ChatRequest:
 
 
 def _offered(draft: Draft) -> Offered:
-    offered = Offered()
+    offered = Offered(without_hosted=draft.without_hosted)
     offered.add(draft.body.tools or (), "tools")
     for item, path in draft.items:
         if isinstance(item, AdditionalToolsItem):
@@ -173,7 +175,8 @@ def _resolved(draft: Draft, past: Past | None) -> list[Placed]:
     """All items: those of the past, then those of the request, references replaced."""
     items: list[Placed] = []
     if past is not None:
-        items += [(read_item(raw, _PREVIOUS), _PREVIOUS) for raw in past.items]
+        raws = ((raw, _PREVIOUS) for raw in past.items)
+        items += read_items(raws, without_hosted=draft.without_hosted)
     for item, path in draft.items:
         if not isinstance(item, ReferenceItem):
             items.append((item, path))

@@ -4,7 +4,9 @@ Models know tools by one flat name. A member of a namespace is shown as `namespa
 calls of it go back to the client with both names. The namespace's description stands before that
 of its first member: once, as a heading would.
 
-Hosted tools (web search, code interpreter ...) do not run here and are refused by name.
+Hosted tools (web search, code interpreter ...) do not run here and are refused by name, or left
+out where the deployment says so. Tools that a client runs in shapes of their own (`shell`,
+`apply_patch`, `computer`) are always refused: without them it would wait for calls that never come.
 """
 
 from __future__ import annotations
@@ -26,6 +28,15 @@ from toolrail.openai.wire import ABSENT, InputFormat, Name, given
 from toolrail.tools import Tool, ToolKind
 
 _JOINT: Final = "__"
+_HOSTED: Final = (
+    "code_interpreter",
+    "file_search",
+    "image_generation",
+    "mcp",
+    "tool_search",
+    "web_search",
+)
+"""What the types of tools begin with that the hosted API runs itself."""
 _CHOICES: Final = ("none", "auto", "required")
 Caller: TypeAlias = Literal["direct", "programmatic"]
 
@@ -119,8 +130,10 @@ class Offered:
         tools: in the order given, by their flat names.
         schemas: path of each tool's schema in the request, by flat name.
         namespaces: namespace and own name of the members of namespaces, by flat name.
+        without_hosted: whether hosted tools are left out instead of refused.
     """
 
+    without_hosted: bool = False
     tools: list[Tool] = field(default_factory=list[Tool])
     schemas: dict[str, str] = field(default_factory=dict[str, str])
     namespaces: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -136,6 +149,8 @@ class Offered:
         for index, raw in enumerate(entries):
             at = f"{path}[{index}]"
             match decode_at(_kind, raw, at).type:
+                case kind if self.without_hosted and kind.startswith(_HOSTED):
+                    continue
                 case "namespace":
                     group = decode_at(_namespace, raw, at)
                     _check_name(group.name, names, at)
@@ -222,6 +237,8 @@ def chosen(raw: Raw, offered: Offered) -> Choice:
         _need_tools(tools)
         names: set[str] = set()
         for index, entry in enumerate(allowed.tools):
+            if offered.without_hosted and entry.type.startswith(_HOSTED):
+                continue
             names.update(_named(entry, offered, f"tool_choice.tools[{index}]"))
         return Choice(allowed.mode, tuple(t for t in tools if t.name in names), stated=True)
     entry = decode_at(_chosen, raw, "tool_choice")
