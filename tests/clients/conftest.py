@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +20,26 @@ BERN = call("get_weather", city="Bern")
 SCRIPT = [
     # The first row found in the prompt wins, and the prompt holds the whole history.
     {"match": "17 degrees", "text": "It is 17 degrees in Zürich."},
+    {"match": "Say it as JSON", "text": '{"city": "Bern"}'},
     {"match": "Compare", "text": f"{ZURICH}\n{BERN}"},
     {"match": "How is the weather", "text": ZURICH, "chunk_tokens": 1},
     {"match": "Count", "text": "1 2 3 4 5 6 7 8 9 " * 100, "chunk_tokens": 1, "delay_ms": 20},
 ]
+
+
+FRAMEWORKS = {
+    "test_openai_agents.py",
+    "test_langchain.py",
+    "test_pydantic_ai.py",
+    "test_litellm.py",
+}
+"""They take seconds to import, which a run without them need not wait for."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.name in FRAMEWORKS and "not clients" in config.option.markexpr:
+        return True
+    return None  # whoever is asked next decides
 
 
 @pytest.fixture(scope="session")
