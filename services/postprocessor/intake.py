@@ -102,10 +102,13 @@ class Intake:
                 del self._opening[request_id]
                 opened.set()
         except RefusedError as refused:
-            code = refused.failed.code
-            log.info("hand-over refused", extra={"request_id": request_id, "code": code})
-            self._watching.refuse(request_id, code)
-            return refused.failed
+            failed = refused.failed
+            log.info("hand-over refused", extra={"request_id": request_id, "code": failed.code})
+            self._watching.refuse(request_id, failed.code)
+            if failed.code == "overloaded":
+                again_s = self._streams.retry_after_s(self._clock.seconds())
+                return msgspec.structs.replace(failed, retry_after_s=again_s)
+            return failed
         return self._accepted(request_id)
 
     def _accepted(self, request_id: str) -> Accepted:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from services.postprocessor.checking import Verdict
+from services.postprocessor.pace import Pace
 from services.postprocessor.run import Drop
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from toolrail.messages import (
@@ -87,6 +88,7 @@ class Streams:
         self._timeouts = timeouts
         self._open: dict[str, RequestStream] = {}
         self._in_line: Counter[str] = Counter()
+        self._pace = Pace()
         self._told: OrderedDict[_Told, _Said] = OrderedDict()
 
     def __len__(self) -> int:
@@ -128,6 +130,10 @@ class Streams:
         """How many streams of `owner` wait for a worker."""
         return self._in_line[owner]
 
+    def retry_after_s(self, now_s: float) -> int:
+        """When to come again for who finds the line full."""
+        return self._pace.retry_after_s(self._in_line.total(), now_s)
+
     def _leave_line(self, stream: RequestStream) -> None:
         if stream.in_line:
             stream.in_line = False
@@ -149,7 +155,9 @@ class Streams:
                 batch.dropped.append("unknown_stream")
                 self._tell_again(delta, None, now_s, batch)
                 continue
-            self._leave_line(stream)
+            if stream.in_line:
+                self._pace.leave(now_s)
+                self._leave_line(stream)
             happening = _taken(stream, delta, frame.worker, now_s)
             if (reason := happening.outcome.dropped) is None:
                 self._add(happening, now_s, batch)
