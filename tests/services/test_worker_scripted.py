@@ -164,6 +164,18 @@ async def test_abort_ends_a_run_with_its_last_word_at_once() -> None:
     assert found == [Step(finish="abort")]
 
 
+async def test_abort_ends_a_run_whose_end_is_made_and_not_taken() -> None:
+    engine = scripted({"text": "abc", "chunk_tokens": 1})
+    stream = engine.generate(job(), trace_headers={})
+    first = await anext(stream)
+    await turns()  # the rest is made while nobody takes it
+    await engine.abort("r/0")
+    with anyio.fail_after(10):
+        rest = [step async for step in stream]
+    assert first.finish is None
+    assert rest == [Step(finish="abort")]
+
+
 async def test_a_run_whose_reader_leaves_frees_its_slot() -> None:
     engine = scripted({"text": "abc"})
     stream = engine.generate(job(), trace_headers={})

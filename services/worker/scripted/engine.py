@@ -77,8 +77,9 @@ class _Run:
             self._wake()
 
     def cut(self, step: Step) -> None:
-        """`step` is the last, and what was not taken is lost."""
+        """`step` is the last, and what was not taken is lost, an end among it too."""
         self.steps.clear()
+        self.over = False
         self.push(step)
 
     def kill(self) -> None:
