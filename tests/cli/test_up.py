@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from toolrail.cli import up
 from toolrail.cli.supervisor import Life
+from toolrail.flags import load
+from toolrail.settings import GatewaySettings
 
 LIFE = Life(service="worker", slot="worker-2", instance="worker-2-abc123", pid=4711)
 
@@ -43,3 +46,16 @@ def test_of_nats_only_what_matters_is_shown(
 ) -> None:
     up._log_what_matters("nats", line)
     assert bool(capsys.readouterr().out) is shown
+
+
+def test_settings_of_the_gateways_reach_them() -> None:
+    flags = ["--engine", "scripted", "--port", "0", "--tool-call-dispatch"]
+    flags += ["--named-choice-finish-reason", "stop", "--slots", "2"]
+    options, worker = up._parser().parse_known_args(flags)
+    made = up._stack(options, worker)
+    made.listener.close()
+    shutil.rmtree(made.data_directory or "")
+    assert "--slots" in made.worker_flags
+    settings = load(GatewaySettings, made.gateway_flags, {})
+    assert (settings.tool_call_dispatch, settings.reasoning_dispatch) == (True, False)
+    assert settings.named_choice_finish_reason == "stop"

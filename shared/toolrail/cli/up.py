@@ -49,8 +49,16 @@ COMMON_FLAGS: Final = (
 )
 """Settings of every service that one may want to give all of them at once."""
 
-GATEWAY_FLAGS: Final = ("api_keys_file", "cors_origins")
+GATEWAY_FLAGS: Final = (
+    "api_keys_file",
+    "cors_origins",
+    "named_choice_finish_reason",
+    "reasoning_field",
+)
 """Settings of the gateway alone; others reach it as variables."""
+
+GATEWAY_SWITCHES: Final = ("tool_call_dispatch", "reasoning_dispatch")
+"""Those of them that are on or off."""
 
 POSTPROCESSOR_FLAGS: Final = ("migration_limit",)
 """Settings of the postprocessor alone, likewise."""
@@ -148,6 +156,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name in GATEWAY_FLAGS:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help="of the gateways")
+    for name in GATEWAY_SWITCHES:
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            action="store_const",
+            const="true",
+            help="of the gateways",
+        )
     everybody = parser.add_argument_group("settings of every service")
     for name in COMMON_FLAGS:
         everybody.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE")
@@ -187,7 +202,7 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
         listener=listener,
         replicas=options.replicas,
         common_flags=common,
-        gateway_flags=_given(options, GATEWAY_FLAGS),
+        gateway_flags=_given(options, (*GATEWAY_FLAGS, *GATEWAY_SWITCHES)),
         postprocessor_flags=postprocessor,
         worker_flags=flags,
         model=served_name(worker),
@@ -197,10 +212,9 @@ def _stack(options: argparse.Namespace, worker_flags: Sequence[str]) -> stacks.S
 def _given(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
     """The command line of those of these settings that were given."""
     return [
-        word
+        f"--{name.replace('_', '-')}={value}"
         for name in names
         if (value := getattr(options, name)) is not None
-        for word in (f"--{name.replace('_', '-')}", value)
     ]
 
 
