@@ -105,9 +105,10 @@ def test_the_end_of_a_long_run_costs_what_its_beginning_did(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_end_of_a_long_run_at_every_place(name: str) -> None:
+    runs, random_ = (*_RUNS, *own_runs(name)), random.Random(name)
     for spec in specs(name):
         for place in positions(name):
-            for run in (*_RUNS, *own_runs(name)):
+            for run in (" ", *random_.sample(runs, 6)):
                 check_run(spec, place, run)
 
 
@@ -129,17 +130,27 @@ def test_a_million_spaces_one_by_one(name: str) -> None:
 def test_a_long_gap_is_read_alike_however_it_is_cut(name: str) -> None:
     random_ = random.Random(name)
     for spec in specs(name):
+        text = random_.choice(turns(name))
+        check_gap(spec, text, random_.randrange(len(text)), random_.choice(" \n"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_any_long_gap_is_read_alike_however_it_is_cut(name: str) -> None:
+    random_ = random.Random(name)
+    for spec in specs(name):
         for text in turns(name):
-            at = random_.randrange(len(text))
-            gapped = text[:at] + random_.choice(" \n") * GAP + text[at:]
-            whole = assemble(events(spec, [gapped]))
-            pieces = [
-                gapped[:at],
-                gapped[at : at + 1],
-                gapped[at + 1 : at + GAP],
-                gapped[at + GAP :],
-            ]
-            assert assemble(events(spec, pieces)) == whole, gapped
+            for at in range(0, len(text), 5):
+                check_gap(spec, text, at, random_.choice(_RUNS))
+
+
+def check_gap(spec: ParseSpec, text: str, at: int, run: str) -> None:
+    """What stands between two parts of a turn, and what comes of it, does not depend on cuts."""
+    gapped = text[:at] + (run * GAP)[:GAP] + text[at:]
+    whole = assemble(events(spec, [gapped]))
+    assert assemble(events(spec, gapped)) == whole, (spec, gapped)
+    pieces = [gapped[:at], gapped[at : at + 1], gapped[at + 1 : at + GAP], gapped[at + GAP :]]
+    assert assemble(events(spec, pieces)) == whole, (spec, gapped)
 
 
 def check_run(spec: ParseSpec, place: str, run: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from toolrail.parsing.blocks import Block, Reading
@@ -59,6 +59,7 @@ class MessageSyntax:
         recipient_leaves_reasoning: whether it does so inside reasoning.
         self_describing: whether a body marker alone begins a message, wherever it stands.
         joint: what joins two neighbouring messages of reasoning.
+        markers: every control string. `longest`: the length of the longest.
     """
 
     starts: tuple[str, ...]
@@ -75,11 +76,13 @@ class MessageSyntax:
     recipient_leaves_reasoning: bool = False
     self_describing: bool = False
     joint: str = ""
+    markers: tuple[str, ...] = field(init=False)
+    longest: int = field(init=False)
 
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """Every control string."""
-        return tuple(dict.fromkeys((*self.starts, *self.bodies, *self.ends, *self.inner)))
+    def __post_init__(self) -> None:
+        markers = tuple(dict.fromkeys((*self.starts, *self.bodies, *self.ends, *self.inner)))
+        object.__setattr__(self, "markers", markers)
+        object.__setattr__(self, "longest", max(map(len, markers)))
 
     def read_header(
         self, pattern: re.Pattern[str], window: str, pos: int, *, final: bool
@@ -90,7 +93,7 @@ class MessageSyntax:
         """
         found = pattern.match(window, pos, pos + _MAX_HEADER)
         end = found.end() if found else pos
-        rest = window[end : end + max(map(len, self.markers))]
+        rest = window[end : end + self.longest]
         body = next((b for b in self.bodies if rest.startswith(b)), None)
         if body is not None and found:
             return Header(found[0], body)
