@@ -88,6 +88,8 @@ class Step:
         end: set when the choice is over.
         engine_runs_on: the choice ended here, not in the engine, whose run is to be cancelled.
         checks: of what is complete now.
+        call_held: a call began that leaves when it is complete, which may take minutes: whoever
+            waits for a first sign of an answer is to have one.
     """
 
     events: list[Event] = field(default_factory=list[Event])
@@ -97,6 +99,7 @@ class Step:
     calls: tuple[FinishedCall, ...] = ()
     markers_in_text: int = 0
     checks: list[Check] = field(default_factory=list[Check])
+    call_held: bool = False
 
 
 class Choice:
@@ -189,8 +192,16 @@ class Choice:
                 step.calls = (*step.calls, self._finished(event, step))
             elif self._arguments and isinstance(event, ArgumentsDelta):
                 self._keep(event)
-            step.events += (event,) if self._customs is None else self._customs.feed(event)
+            self._emit(event, step)
         return False
+
+    def _emit(self, event: Event, step: Step) -> None:
+        if self._customs is None:
+            step.events.append(event)
+            return
+        events = self._customs.feed(event)
+        step.events += events
+        step.call_held = step.call_held or (isinstance(event, CallStart) and not events)
 
     def _begin(self, start: CallStart) -> None:
         self._names[start.index] = start.name

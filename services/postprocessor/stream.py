@@ -248,7 +248,7 @@ class RequestStream:
             outcome.cancel = Cancel(
                 request_id=self.request_id, choice=choice, reason="the choice has ended"
             )
-        if step.events or step.logprobs or step.end is not None:
+        if step.events or step.logprobs or step.call_held or step.end is not None:
             outcome.deltas = self._deltas(choice, step)
         return outcome
 
