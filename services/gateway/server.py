@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final, cast
@@ -97,8 +98,28 @@ def _bounded(settings: GatewaySettings) -> type[asyncio.Protocol]:
         max_header_bytes = settings.max_header_bytes
         header_timeout_s = settings.header_timeout_s
         last_request_s = min(LAST_REQUEST_S, settings.drain_s / 10)
+        absence_s = settings.client_absence_s
 
     return Connection
+
+
+def notice_absence(transport: asyncio.Transport, seconds: float) -> None:
+    """Have the kernel give up a client that vanished without a word, sending or silent.
+
+    By default it repeats what is not acknowledged for a quarter of an hour, and a stream goes on.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family == socket.AF_UNIX or sys.platform != "linux":
+        return
+    probe_s = max(1, int(seconds / 4))
+    for level, option, value in (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe_s),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_s),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, max(1, int(seconds * 1000))),
+    ):
+        sock.setsockopt(level, option, value)
 
 
 class _Connection(HttpToolsProtocol):
@@ -110,9 +131,11 @@ class _Connection(HttpToolsProtocol):
     max_header_bytes: int
     header_timeout_s: float
     last_request_s: float
+    absence_s: float
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        notice_absence(transport, self.absence_s)
         self._in_head = True
         self._over = False
         self._stopping = False

@@ -134,6 +134,7 @@ class GatewaySettings(CommonSettings):
         max_header_bytes: larger request heads get 431.
         header_timeout_s: how long a request head may take to arrive.
         idle_connection_s: how long a connection is kept between two requests.
+        client_absence_s: how long a client may acknowledge nothing before its connection is cut.
         body_timeout_s: how long a request body may take to arrive; slower ones get 408.
         held_body_bytes: bytes of request bodies held at once; more requests get 429.
         store_by_default: whether a response is stored whose request does not say `store`.
@@ -159,6 +160,7 @@ class GatewaySettings(CommonSettings):
     header_timeout_s: float = 20.0
     idle_connection_s: float = 75.0
     max_body_bytes: int = 16 << 20
+    client_absence_s: float = 30.0
     body_timeout_s: float = 60.0
     held_body_bytes: int = 256 << 20
     store_by_default: bool = True
