@@ -1,10 +1,11 @@
-"""Real processes: workers are killed under running streams, and no client is told."""
+"""Real processes: workers and the bus are killed under running streams, and no client is told."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -204,6 +205,30 @@ async def test_jobs_of_workers_that_die_before_the_first_token_are_run_by_others
 
         heard = await many(client, "Late", strike)
     assert [each.answer for each in heard] == [whole.answer] * STREAMS
+
+
+async def test_streams_outlive_a_restart_of_the_bus_or_end_in_one_clean_error(
+    stack: stacks.Stack,
+) -> None:
+    async with client_of(stack) as client:
+        whole = await one(client, "Look")
+
+        async def strike(heard: Sequence[Heard]) -> None:
+            while not all(each.arguments for each in heard):  # noqa: ASYNC110 (nobody tells)
+                await anyio.sleep(0.01)
+            (server,) = stack.pids("nats")
+            os.kill(server, signal.SIGKILL)
+
+        heard = await many(client, "Look", strike)
+    ends = Counter("whole" if each.answer == whole.answer else each.error for each in heard)
+    assert set(ends) <= {"whole", "lost", "unavailable"}, ends
+    for each in heard:
+        assert whole.content.startswith(each.content)
+        assert whole.arguments.startswith(each.arguments)
+        assert len(each.call_ids) <= 1
+    async with client_of(stack) as client:  # and everything works as before
+        again = await many(client, "Look", lambda _: anyio.lowlevel.checkpoint())
+    assert [each.answer for each in again] == [whole.answer] * STREAMS
 
 
 async def test_past_the_limit_there_is_one_clean_error(tmp_path: Any) -> None:
