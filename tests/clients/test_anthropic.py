@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ SCRIPT = [
     {"match": "Compare", "text": f"<think>\nTwo.\n</think>\n\nI look.\n{ZURICH}\n{BERN}"},
     {"match": "How is the weather", "text": f"<think>\nHm.\n</think>\n\n{ZURICH}"},
     {"match": "Count", "text": "<think>\n\n</think>\n\n" + "1 2 3 " * 300, "delay_ms": 5},
+    {"match": "Take your time", "text": "<think>\n\n</think>\n\n" + "1 2 3 " * 99, "delay_ms": 200},
     {"match": "Break", "text": "<think>\n\n</think>\n\nSo far", "finish": "error"},
     {"match": "Hello", "text": "<think>\n\n</think>\n\nHello there! END of it."},
 ]  # fmt: skip
@@ -291,11 +293,16 @@ def test_an_error_midway_is_raised_from_the_stream(client: anthropic.Anthropic) 
 def test_a_client_that_leaves_is_noticed(
     client: anthropic.Anthropic, served: pipeline.Pipeline
 ) -> None:
-    for _ in range(12):  # more than the engine has slots
-        with client.messages.create(**ask("Count"), stream=True) as stream:
+    before = served.count("gateway", "toolrail_client_disconnects_total")
+    for _ in range(12):  # more than the engine has slots: these would take 20 s each
+        with client.messages.create(**ask("Take your time"), stream=True) as stream:
             next(iter(stream))
     with client.messages.stream(**ask("Hello")) as stream:
         assert stream.get_final_message().stop_reason == "end_turn"
+    deadline = time.monotonic() + 30
+    while served.count("gateway", "toolrail_client_disconnects_total") < before + 12:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_keys_models_and_limits(script: Path, tmp_path: Path) -> None:
@@ -320,7 +327,7 @@ def test_keys_models_and_limits(script: Path, tmp_path: Path) -> None:
             client.messages.create(**ask("Hello"))
         with client_of(key) as client:
             assert client.messages.create(**ask("Hello")).stop_reason == "end_turn"
-            with client.messages.create(**ask("Count"), stream=True) as stream:
+            with client.messages.create(**ask("Take your time"), stream=True) as stream:
                 next(iter(stream))
                 with pytest.raises(anthropic.RateLimitError) as raised:
                     client.messages.create(**ask("Hello"))

