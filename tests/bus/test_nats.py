@@ -199,6 +199,19 @@ async def test_changed_bounds_apply_to_a_queue_that_is_there(place: Place) -> No
         await second.work.put(MODEL, b"", message_id="2", timeout_s=5)
 
 
+async def test_dead_letters_are_kept_for_people_the_last_ones_and_as_they_are(place: Place) -> None:
+    bus = await place.connect(max_dead_letters=2)
+    for number in range(3):
+        await bus.work.bury(MODEL, b'{"reason":"expired","n":%d}' % number)
+    client = await nats.connect(place.server.url)
+    jetstream = client.jetstream()
+    info = await jetstream.stream_info(subjects.DEAD_STREAM)
+    assert info.state.messages == 2
+    last = await jetstream.get_last_msg(subjects.DEAD_STREAM, subjects.dead(MODEL))
+    assert last.data == b'{"reason":"expired","n":2}'
+    await client.close()
+
+
 async def test_idle_slots_leave_few_requests_at_the_server(place: Place) -> None:
     bus = await place.connect()
     items = Received[WorkItem]()
