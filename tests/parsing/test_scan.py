@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolrail.scan import Buffer, Markers, words
+from toolrail.scan import Ahead, Buffer, Markers, words
 
 MARKERS = Markers(["<call>", "</call>", "<c", "\n<call>", "ab", "abc"])
 
@@ -103,6 +103,41 @@ def test_the_journal_gives_text_back() -> None:
     assert buffer.kept == "abc"
     buffer.rewind(1)
     assert buffer.take(99) == "bcdef"
+
+
+@pytest.mark.parametrize("gap", [256, 257])
+def test_words_far_apart_are_no_literal_however_they_come(gap: int) -> None:
+    text = f"</function>{' ' * gap}</call>"
+    for chunks in ([text], list(text)):
+        buffer, came = Buffer(), None
+        for chunk in chunks:
+            buffer.push(chunk)
+            came = buffer.literal(("</function>", "</call>")) if came is None else came
+        assert came is (gap == 256)
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_what_was_passed_comes_back_as_it_was(journal: bool) -> None:
+    buffer, ahead = Buffer(), Ahead()
+    buffer.push("a")
+    if journal:
+        buffer.keep()
+    buffer.take(1)
+    for character in " \t}\n x":
+        buffer.push(character)
+        ahead.skip_space(buffer)
+        if buffer.peek() == "}":
+            ahead.take(buffer, 1)
+    assert buffer.peek(9) == "x"
+    ahead.give_back(buffer)
+    ahead.give_back(buffer)
+    assert buffer.peek(9) == " \t}\n x"
+    assert buffer.consumed == 1
+    assert buffer.kept == ("a" if journal else "")
+    ahead.skip_space(buffer)
+    ahead.settle()
+    ahead.give_back(buffer)
+    assert buffer.peek(9) == "}\n x"
 
 
 def test_searching_costs_what_the_text_is_long() -> None:
