@@ -18,7 +18,7 @@ from tests.services.gateway_double import Answer, Stack, stack, text
 from toolrail.bus.memory_documents import MemoryDocuments
 from toolrail.errors import BusClosedError
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart
-from toolrail.messages import Failed, Prepare, Reply
+from toolrail.messages import Failed, Instance, Prepare, Reply, encode
 from toolrail.service import serving
 from toolrail.settings import GatewaySettings
 from toolrail.stored import StoredAnswer
@@ -63,9 +63,9 @@ async def created(s: Stack, *events: Any, number: int = 1, **fields: Any) -> Ans
 
 async def ask(s: Stack, method: str, path: str, app: App | None = None) -> Answer:
     usual, s.app = s.app, app or s.app
-    answer = s.visit(method, f"{PATH}/{path}", body=b"")
+    answer = await s.visit(method, f"{PATH}/{path}", body=b"").end()
     s.app = usual
-    return await answer.end()
+    return answer
 
 
 async def test_a_response_is_read_again_as_it_was() -> None:
@@ -331,6 +331,18 @@ async def test_a_gateway_that_died_is_found_out() -> None:
         assert (failed["status"], failed["error"]["code"]) == ("failed", "server_error")
         assert (await s.gateway.stored.answer(other, "")).status == "failed"
         assert (await ask(s, "GET", name)).json["status"] == "queued"
+
+
+async def test_a_gateway_that_is_not_registered_is_asked_before_it_is_given_up() -> None:
+    async with serving_responses() as s, second_gateway(s) as other:
+        response = await begun(s)  # by a gateway that never announced itself
+        assert (await ask(s, "GET", response["id"], other)).json["status"] != "failed"
+        restarted = Instance(service="gateway", instance="gw", pid=1)
+        await s.peers.bus.instances.put("gateway.gw", encode(restarted))
+        with anyio.fail_after(10):
+            while not other._gateway.directory.instances("gateway"):
+                await anyio.lowlevel.checkpoint()
+        assert (await ask(s, "GET", response["id"], other)).json["status"] == "failed"
 
 
 @asynccontextmanager

@@ -151,22 +151,35 @@ async def _answer(gateway: Gateway, exchange: Exchange, response_id: str) -> Sto
     run = gateway.runs.get(response_id)
     if run is not None:
         return msgspec.structs.replace(answer, response=run.response)
-    if _is_at_work(gateway, answer):
+    if await _is_at_work(gateway, answer):
         return answer
     return await _failed(gateway, exchange, response_id)
 
 
-def _is_at_work(gateway: Gateway, answer: StoredAnswer) -> bool:
-    """Whether another process is still at work on it."""
+async def _is_at_work(gateway: Gateway, answer: StoredAnswer) -> bool:
+    """Whether another process is still at work on it; one that is not registered is asked."""
     settings = gateway.settings
     written_s = answer.expires_s - settings.stored_response_ttl_s
     if time.time() > written_s + settings.background_timeout_s + _GRACE_S:
         return False
-    if (answer.runner, answer.runner_pid) == (gateway.instance, gateway.pid):
+    if answer.runner == gateway.instance:
         return False
-    return any(
-        (peer.instance, peer.pid) == (answer.runner, answer.runner_pid)
-        for peer in gateway.directory.instances("gateway")
+    for peer in gateway.directory.instances("gateway"):
+        if peer.instance == answer.runner:
+            return peer.pid == answer.runner_pid  # else it was restarted under its name
+    try:
+        await _order(gateway, answer.runner, "")
+    except (NoRespondersError, DeadlineError):
+        return False
+    return True
+
+
+async def _order(gateway: Gateway, runner: str, request_id: str) -> None:
+    """Have a gateway cancel a run, if it has that; returns when what became of it is kept."""
+    await gateway.bus.request(
+        subjects.control(runner),
+        encode(Cancel(request_id=request_id, reason="its client")),
+        timeout_s=gateway.settings.store_timeout_s,
     )
 
 
@@ -198,13 +211,8 @@ async def _cancel(gateway: Gateway, response_id: str, answer: StoredAnswer) -> N
         if run is not None:
             await run.cancel()
             return
-        order = encode(Cancel(request_id=response_id.removeprefix("resp_"), reason="its client"))
         try:
-            await gateway.bus.request(
-                subjects.control(answer.runner),
-                order,
-                timeout_s=gateway.settings.store_timeout_s,
-            )
+            await _order(gateway, answer.runner, response_id.removeprefix("resp_"))
         except (NoRespondersError, DeadlineError):
             return  # dead, or not to be reached: the next look at it says which
 
