@@ -9,8 +9,8 @@ from typing import Final
 import anyio
 import pytest
 
+from benchmarks.mixed_load import Load
 from tests.chaos.inside import inside
-from tests.chaos.load import Load
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.chaos, pytest.mark.anyio]

@@ -84,6 +84,7 @@ class Tally:
 
     @property
     def total(self) -> int:
+        """All of them."""
         return self.fates.total()
 
     def __str__(self) -> str:
