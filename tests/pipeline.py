@@ -18,6 +18,7 @@ import httpx
 from anyio.from_thread import start_blocking_portal
 from prometheus_client import CollectorRegistry
 
+from tests.published_answers import check_answer
 from toolrail.bus.memory import MemoryBroker
 from toolrail.directory import Directory
 from toolrail.flags import load
@@ -61,7 +62,9 @@ class Pipeline:
         )
 
     def client(self, **more: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.base_url, timeout=60, **more)
+        """A client that fails where an answer is not as published."""
+        hooks = {"response": [check_answer]}
+        return httpx.Client(base_url=self.base_url, timeout=60, event_hooks=hooks, **more)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import httpx
 from jsonschema import Draft202012Validator
 
 from tests.published import document
@@ -21,6 +22,9 @@ OURS: Final = frozenset(
         "message.reasoning",
         "delta.reasoning_content",
         "delta.reasoning",
+        # As vLLM tells it.
+        ".max_model_len",
+        "data.max_model_len",
         # The hosted API tells it, the document does not.
         ".store",
         "response.store",
@@ -70,6 +74,21 @@ def _functions(delta: Mapping[str, Any]) -> Any:
     calls = [call for call in delta.get("tool_calls", ()) if "custom" not in call]
     rest = {key: value for key, value in delta.items() if key != "tool_calls"}
     return rest | ({"tool_calls": calls} if calls else {})
+
+
+def check_answer(response: httpx.Response) -> None:
+    """A hook of an `httpx.Client`: fails where a JSON answer of ours is not as published."""
+    path = response.request.url.path
+    if path.startswith("/v1/messages") or not path.startswith("/v1/"):
+        return
+    if response.headers.get("content-type") != "application/json":
+        return
+    response.read()
+    answer = response.json()
+    kind = "error" if "error" in answer and "object" not in answer else answer["object"]
+    component = _ANSWERS.get("items" if path.endswith("/input_items") else kind)
+    if component is not None and response.request.method != "HEAD":
+        check(component, answer)
 
 
 def check_response_events(events: Sequence[Mapping[str, Any]]) -> None:
@@ -152,6 +171,16 @@ def _told(error: Any) -> str:
     deepest = min(error.context, key=lambda e: -len(e.path), default=error)
     return f"{deepest.json_path}: {deepest.message[:300]}"
 
+
+_ANSWERS: Final[Mapping[str, str]] = {
+    "error": "ErrorResponse",
+    "chat.completion": "CreateChatCompletionResponse",
+    "response": "Response",
+    "items": "ResponseItemList",
+    "list": "ListModelsResponse",
+    "model": "Model",
+}
+"""What an answer must be, by its `object`."""
 
 _EVENTS: Final[Mapping[str, str]] = {
     "error": "ResponseErrorEvent",

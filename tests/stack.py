@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from tests.processes import alive, descendants, until_dead
+from tests.published_answers import check_answer
 from toolrail.cli import child
 
 ROOT = Path(__file__).parents[1]
@@ -90,7 +91,9 @@ class Stack:
         return "\n".join(self.log)
 
     def client(self, **more: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.base_url, timeout=60, **more)
+        """A client that fails where an answer is not as published."""
+        hooks = {"response": [check_answer]}
+        return httpx.Client(base_url=self.base_url, timeout=60, event_hooks=hooks, **more)
 
     def end(self) -> int:
         """Ctrl-C: the exit status, after everything it started has ended too."""

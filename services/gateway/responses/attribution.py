@@ -12,7 +12,7 @@ from typing import Final
 from services.gateway.objects import TokenLogprob, token_logprob
 from toolrail.messages import VisibleLogprob
 
-_MAX_KEPT: Final = 4096
+_MAX_KEPT: Final = 512
 """Tokens not yet found in any text; calls may be written otherwise than the model did."""
 
 
