@@ -71,6 +71,7 @@ class Jobs:
             payload = encode(job)
         if len(payload) > self._bus.max_payload_bytes:
             raise FaultError("a job is too large for a message")
+        stream = self._streams.get(job.request_id)
         receipt = await self._bus.work.put(
             job.model,
             payload,
@@ -78,7 +79,7 @@ class Jobs:
             timeout_s=timeout_s,
             ttl_s=self._left_s(job),
         )
-        if not self._streams.queued(job, receipt):
+        if stream is None or not stream.queued(job, receipt):
             self.withdraw([receipt])
 
     def move(self, job: Job) -> None:

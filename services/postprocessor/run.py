@@ -8,8 +8,9 @@ one may still send is told apart by its own.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -24,6 +25,15 @@ Drop: TypeAlias = Literal[
 Cause: TypeAlias = Literal["dead", "failed", "aborted", "silent", "gap"]
 """Why a run leaves its worker: it died; it said that it cannot go on; it gave the run up; nothing
 came of it for too long; a part of what it wrote is missing."""
+
+LOST: Final[Mapping[Cause, str]] = {
+    "dead": "the worker died in the middle of the answer",
+    "failed": "the worker could not go on with the answer",
+    "aborted": "the worker stopped before the answer was complete",
+    "silent": "the worker fell silent in the middle of the answer",
+    "gap": "part of the answer was lost on its way from the worker",
+}
+"""What a client is told of a run that may not move once more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ is sent again, from the start; the gateway knows what of it it has heard.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -21,7 +21,7 @@ from services.postprocessor.checking import Check, Verdict
 from services.postprocessor.choice import Choice, Step
 from services.postprocessor.failures import failure
 from services.postprocessor.joining import portions
-from services.postprocessor.run import Cause, Drop, Migration, Run
+from services.postprocessor.run import LOST, Cause, Drop, Migration, Run
 from toolrail.messages import (
     OWNER_STOPPING,
     Cancel,
@@ -199,7 +199,7 @@ class RequestStream:
     def migrate(self, run: Run, cause: Cause, now_s: float) -> Outcome:
         """Let `run` go on with another worker, or fail when it has moved too often."""
         if run.epoch >= self.migration_limit or (run.inherited and run.job.choice in self.begun):
-            return self.fail("lost", _LOST[cause], dead="migrations")
+            return self.fail("lost", LOST[cause], dead="migrations")
         migration = run.leave(cause, now_s)
         return Outcome(migration=migration, cancel=run.cancel_older())
 
@@ -351,6 +351,19 @@ class RequestStream:
         """Its runs that no worker has begun, or gone on with."""
         return (run for run in self.runs if not run.over and run.worker is None)
 
+    def queued(self, job: Job, receipt: str) -> bool:
+        """`job` has its place in the queue. False: it is not wanted there any more.
+
+        A worker may have begun it, even ended it, before the queue says that it has it.
+        """
+        run = self.runs[job.choice]
+        if run.worker is not None or run.epoch != job.attempt:
+            return True
+        if self.over or run.over:
+            return False
+        run.receipt = receipt
+        return True
+
     def unwanted(self, choice: int | None) -> list[str]:
         """Receipts of the jobs of `choice` (None: of all) that wait in the queue, told once."""
         found: list[str] = []
@@ -380,13 +393,3 @@ def _judged(checks: Iterable[Check]) -> tuple[list[Verdict], list[Check]]:
         else:
             later.append(check)
     return verdicts, later
-
-
-_LOST: Final[Mapping[Cause, str]] = {
-    "dead": "the worker died in the middle of the answer",
-    "failed": "the worker could not go on with the answer",
-    "aborted": "the worker stopped before the answer was complete",
-    "silent": "the worker fell silent in the middle of the answer",
-    "gap": "part of the answer was lost on its way from the worker",
-}
-"""What a client is told of a run that may not move once more."""

@@ -239,15 +239,9 @@ class Streams:
             )
         return batch
 
-    def queued(self, job: Job, receipt: str) -> bool:
-        """`job` has its place in the queue. False: it is not wanted there any more."""
-        stream = self._open.get(job.request_id)
-        if stream is None or stream.runs[job.choice].over:
-            return False
-        run = stream.runs[job.choice]
-        if run.epoch == job.attempt and run.worker is None:
-            run.receipt = receipt
-        return run.epoch == job.attempt
+    def get(self, request_id: str) -> RequestStream | None:
+        """The stream of that request, if it is owned."""
+        return self._open.get(request_id)
 
     def orphan(self, dead_readers: Collection[str], now_s: float) -> Batch:
         """End the streams whose events go to `dead_readers`: nobody hears them."""

@@ -300,3 +300,28 @@ async def test_a_prompt_too_large_with_the_ids_so_far_travels_apart() -> None:
         assert (again.prompt_token_ids, len(again.prefix_token_ids)) == ((), 1400)
         assert again.prompt_blob is not None
         assert await b.worker.bus.blobs.get(again.prompt_blob)
+
+
+@anyio_mark
+async def test_a_worker_that_is_faster_than_the_queue_leaves_nothing_to_withdraw() -> None:
+    broker = MemoryBroker()
+    withdrawn: list[int] = []
+    broker.lines.withdraw = withdrawn.append  # type: ignore[method-assign]
+    async with bench(broker=broker) as b:
+        for number in range(3):
+            (job,) = await b.opened(stream(f"r{number}"))
+            await b.worker.send(b.worker.delta(job, "x", finish="stop"))
+            await b.gateway.last(f"r{number}")
+        await turns()
+    assert withdrawn == []
+
+
+def test_what_was_queued_too_late_is_not_wanted() -> None:
+    streams, made = owned(plain_choice(), plain_choice())
+    assert made.queued(first_job(0), "1")
+    assert list(made.unwanted(None)) == ["1"]
+    streams.on_frame(frame(delta("", finish="stop", choice=1)), 0)
+    assert made.queued(first_job(1), "2")  # begun, and over by now
+    assert list(made.unwanted(None)) == []
+    made.fail("cancelled", "")
+    assert not made.queued(first_job(0), "3")
