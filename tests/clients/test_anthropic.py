@@ -131,6 +131,17 @@ def test_a_cut_answer(client: anthropic.Anthropic) -> None:
     assert message.usage.output_tokens == 9
 
 
+def test_a_cut_call_says_so_and_is_no_call_of_the_object(client: anthropic.Anthropic) -> None:
+    request = ask("How is the weather?", tools=[WEATHER])
+    needed = client.messages.create(**request).usage.output_tokens
+    request["max_tokens"] = needed - 8
+    with client.messages.stream(**request) as stream:
+        streamed = stream.get_final_message()
+    assert (streamed.stop_reason, kinds(streamed)) == ("max_tokens", ["thinking", "tool_use"])
+    whole = client.messages.create(**request)
+    assert (whole.stop_reason, kinds(whole)) == ("max_tokens", ["thinking"])
+
+
 def test_a_loop_of_call_and_result_with_thinking(client: anthropic.Anthropic) -> None:
     request = ask("How is the weather?", tools=[WEATHER], thinking={"type": "adaptive"})
     first = client.messages.create(**request)
