@@ -99,7 +99,8 @@ class Generation:
             self.tokens = reply.prompt_tokens
             if reply.control_subject:
                 self._stream.control_subjects.add(reply.control_subject)
-            self._stream.accepted(reply.instance, reply.handed)
+            trace_headers = self._gateway.telemetry.headers()
+            self._stream.accepted(reply.instance, reply.handed, trace_headers)
         return reply
 
     async def first(self) -> list[EventDelta] | Failed:

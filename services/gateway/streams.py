@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from services.gateway.failures import failure
@@ -43,6 +43,7 @@ class Stream:
         term: number of the owner that is heard; see `messages.Stream`.
         owner: instance of the postprocessor that owns it; empty while that is not known.
         handed: the hand-over, encoded, to repeat it elsewhere; None: that cannot be.
+        trace_headers: of the request's trace, in which that happens.
         ended: the postprocessor said the last word: nothing is left to cancel.
         closed: nobody reads it any more.
     """
@@ -69,6 +70,7 @@ class Stream:
         "owner",
         "request_id",
         "term",
+        "trace_headers",
     )
 
     def __init__(
@@ -83,6 +85,7 @@ class Stream:
         self.term = 0
         self.owner = ""
         self.handed: bytes | None = None
+        self.trace_headers: Mapping[str, str] = {}
         self.control_subjects: set[str] = set()
         self.ended = False
         self.closed = False
@@ -146,9 +149,12 @@ class Stream:
             self.owner = postprocessor
         self.control_subjects.add(subjects.control(postprocessor))
 
-    def accepted(self, postprocessor: str, handed: bytes | None) -> None:
+    def accepted(
+        self, postprocessor: str, handed: bytes | None, trace_headers: Mapping[str, str]
+    ) -> None:
         """Its hand-over was answered; `handed` as in Accepted."""
         self.handed = handed
+        self.trace_headers = trace_headers
         if handed is not None:  # else whose instance this is, is not certain
             self.taken_by(postprocessor)
 

@@ -21,6 +21,7 @@ from toolrail.bus.port import Bus
 from toolrail.errors import DeadlineError, DecodeError, FaultError
 from toolrail.messages import TERM_STEP, Failed, Reply, decode_reply, decode_stream, encode
 from toolrail.settings import GatewaySettings
+from toolrail.telemetry import attached
 
 log: Final = logging.getLogger(__name__)
 
@@ -112,11 +113,12 @@ class TakeOver:
             handed = msgspec.structs.replace(
                 decode_stream(stream.handed), term=stream.term, started=stream.started()
             )
-            answer = await self._bus.request(
-                subjects.STREAM,
-                encode(handed),
-                timeout_s=min(self._settings.hand_over_timeout_s, _ANSWER_S),
-            )
+            with attached(stream.trace_headers):
+                answer = await self._bus.request(
+                    subjects.STREAM,
+                    encode(handed),
+                    timeout_s=min(self._settings.hand_over_timeout_s, _ANSWER_S),
+                )
             return decode_reply(answer)
         except DecodeError:
             log.exception("a stream could not be handed on")

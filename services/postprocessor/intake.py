@@ -143,10 +143,8 @@ class Intake:
         if refusals:
             self._streams.discard(request)
             self._jobs.withdraw(request.unwanted(None))
-            self._bus.publish_soon(
-                subjects.cancel(stream.model),
-                encode(Cancel(request_id=stream.request_id, reason="not accepted")),
-            )
+            cancel = Cancel(request_id=stream.request_id, reason="not accepted", term=stream.term)
+            self._bus.publish_soon(subjects.cancel(stream.model), encode(cancel))
             raise _queue_refusal(stream, refusals)
 
     def _check_share(self, stream: Stream) -> None:

@@ -24,6 +24,7 @@ from toolrail.messages import (
     ChoiceEnd,
     EventDelta,
     Failed,
+    Prepare,
     Reply,
     Sampling,
     Stream,
@@ -31,6 +32,7 @@ from toolrail.messages import (
     decode_stream,
     encode,
 )
+from toolrail.service.liveness import answerer
 from toolrail.settings import GatewaySettings
 
 pytestmark = pytest.mark.anyio
@@ -193,6 +195,29 @@ async def test_a_later_term_that_a_preprocessor_gave_is_heard() -> None:
         await rest(s, rid, TextDelta("d"), seq=1, term=1, end=STOP, usage=USAGE)
         await answer.end()
         assert content(answer) == "abcd"
+
+
+async def test_a_preprocessor_that_dies_while_it_is_asked_is_replaced_at_once() -> None:
+    settings = GatewaySettings(instance="gw", probe_s=0.01, gone_s=0.0, hand_over_timeout_s=600)
+    async with stack(settings=settings) as s:
+        pinged = await s.peers.bus.serve(
+            subjects.ping("pre-1"), "q", answerer(s.registry), max_in_flight=9
+        )
+        await s.peers.bus.serve(subjects.ping("post-1"), "q", answerer(s.registry), max_in_flight=9)
+        s.tasks.start_soon(s.gateway.peers.watch, s.gateway.streams.lose)
+
+        async def die(prepare: Prepare) -> Reply:
+            s.peers.respond = None
+            await pinged.stop()
+            await anyio.sleep_forever()
+            raise AssertionError(prepare)
+
+        s.peers.respond = die
+        answer = s.visit()
+        rid = await s.peers.request(2)
+        assert [(p.request_id, p.term) for p in s.peers.prepared] == [(rid, 0), (rid, TERM_STEP)]
+        await s.peers.finish(rid, TextDelta("a"))
+        assert (await answer.end()).status == 200
 
 
 EVENTS: Sequence[Event] = (
