@@ -116,7 +116,8 @@ class Intake:
             await self._bus.blobs.put(blob, ids, ttl_s=kept_s)
             stream = msgspec.structs.replace(stream, prompt_token_ids=(), prompt_blob=blob)
             payload = encode(stream)
-        if len(payload) > room:
+        told = len(_echo(prepared)) + len(prepared.settled.enforcement)
+        if max(len(payload), told) > room:
             raise CallerError(
                 "The tools and formats of this request are too large for this deployment.",
                 param="tools",

@@ -71,6 +71,15 @@ async def test_what_a_response_repeats_is_told_with_the_models_sampling() -> Non
         assert [tool.name for tool in b.stream.parse.tools] == ["crm__f"]
 
 
+async def test_what_cannot_be_told_in_one_message_is_refused_before_it_runs() -> None:
+    async with bench(max_payload_bytes=19_500) as b:
+        tool = F | {"description": "x" * 18_500}
+        reply = await respond(b, tools=[tool], tool_choice="none")
+        assert isinstance(reply, Failed)
+        assert (reply.status, reply.param) == (400, "tools")
+        assert not b.post.streams
+
+
 @pytest.mark.parametrize(
     ("fields", "most"),
     [
