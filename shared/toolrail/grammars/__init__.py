@@ -8,6 +8,7 @@ each family's notation, is `toolrail.structural_tag.inputs`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from toolrail.grammars.lark import read_lark
@@ -22,6 +23,7 @@ MAX_PARTS: Final = 20_000
 __all__ = ["MAX_PARTS", "UnheldGrammarError", "read"]
 
 
+@lru_cache(maxsize=64)
 def read(declared: InputGrammar) -> Grammar:
     """The grammar that a tool declares. O(length).
 

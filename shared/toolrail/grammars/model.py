@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
@@ -149,20 +150,33 @@ def without_dead_ends(grammar: Grammar) -> Grammar | None:
 
     A rule that only leads to itself never ends, and a model in it would write to the limit.
     """
-    alive: set[str] = set()
-    waiting = set(grammar.rules)
-    while True:
-        found = {name for name in waiting if _ends(grammar.rules[name], alive)}
-        if not found:
-            break
-        alive |= found
-        waiting -= found
+    alive = rules_that(grammar, _ends)
     if grammar.start not in alive:
         return None
     return Grammar({name: _cut(grammar.rules[name], alive) for name in alive}, grammar.start)
 
 
-def _ends(expr: Expr, alive: set[str]) -> bool:
+def rules_that(grammar: Grammar, holds: Callable[[Expr, Set[str]], bool]) -> frozenset[str]:
+    """The rules of which something holds, given the rules of which it is known to hold.
+
+    Each rule is looked at again when it becomes known of one that it refers to.
+    """
+    users: dict[str, list[str]] = {}
+    for name, rule in grammar.rules.items():
+        for expr in walk(rule):
+            if isinstance(expr, Ref):
+                users.setdefault(expr.name, []).append(name)
+    found: set[str] = set()
+    pending = deque(grammar.rules)
+    while pending:
+        name = pending.popleft()
+        if name not in found and holds(grammar.rules[name], found):
+            found.add(name)
+            pending += users.get(name, ())
+    return frozenset(found)
+
+
+def _ends(expr: Expr, alive: Set[str]) -> bool:
     match expr:
         case Leaf(node):
             return not is_empty(node)
@@ -178,7 +192,7 @@ def _ends(expr: Expr, alive: set[str]) -> bool:
             assert_never(expr)
 
 
-def _cut(expr: Expr, alive: set[str]) -> Expr:
+def _cut(expr: Expr, alive: Set[str]) -> Expr:
     match expr:
         case Leaf() | Ref():
             return expr

@@ -8,7 +8,7 @@ here, the second is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Final, TypeAlias, assert_never
 
 from toolrail.grammars.model import (
@@ -21,6 +21,7 @@ from toolrail.grammars.model import (
     Ref,
     UnheldGrammarError,
     reachable,
+    rules_that,
 )
 from toolrail.schema.regex.charset import NONE
 from toolrail.schema.regex.syntax import (
@@ -40,7 +41,7 @@ MAX_COUNTED: Final = 1_000
 """Bounds of repeats inside one another, multiplied."""
 _NOTHING: Final = Chars(NONE)
 
-_Nullable: TypeAlias = frozenset[str]
+_Nullable: TypeAlias = Set[str]
 
 
 def few_readings(grammar: Grammar) -> Grammar:
@@ -50,7 +51,7 @@ def few_readings(grammar: Grammar) -> Grammar:
         UnheldGrammarError: a rule may begin and end with itself, a rule that may be empty is
             repeated without end, or bounds multiply beyond `MAX_COUNTED`.
     """
-    nullable = _nullable(grammar)
+    nullable = rules_that(grammar, _may_be_empty)
     rules = {name: _plain(expr, nullable) for name, expr in grammar.rules.items()}
     found = Grammar(rules, grammar.start)
     _refuse_double_recursion(found, nullable)
@@ -59,15 +60,6 @@ def few_readings(grammar: Grammar) -> Grammar:
 
 
 # --- what may be empty ---
-
-
-def _nullable(grammar: Grammar) -> _Nullable:
-    found: set[str] = set()
-    while True:
-        known = frozenset(found)
-        found |= {n for n, expr in grammar.rules.items() if _may_be_empty(expr, known)}
-        if len(found) == len(known):
-            return known
 
 
 def _may_be_empty(expr: Expr, nullable: _Nullable) -> bool:
@@ -217,7 +209,7 @@ def _one_of(ways: list[Node]) -> Node:
 def _refuse_double_recursion(grammar: Grammar, nullable: _Nullable) -> None:
     begins = {name: _edges(expr, nullable, _firsts) for name, expr in grammar.rules.items()}
     ends = {name: _edges(expr, nullable, _lasts) for name, expr in grammar.rules.items()}
-    for name in reachable(grammar):
+    for name in sorted(_circular(begins) & _circular(ends)):
         if _leads_to(name, begins) and _leads_to(name, ends):
             raise UnheldGrammarError(
                 f"the rule '{name}' may begin and end with itself, so that a text has many "
@@ -255,6 +247,24 @@ def _edges(
             return found
         case _:
             assert_never(expr)
+
+
+def _circular(edges: Mapping[str, set[str]]) -> set[str]:
+    """The rules that may lead to themselves: those left when all are gone that cannot."""
+    users: dict[str, list[str]] = {}
+    for name, targets in edges.items():
+        for target in targets:
+            users.setdefault(target, []).append(name)
+    left = {name: len(targets) for name, targets in edges.items()}
+    pending = [name for name, count in left.items() if not count]
+    while pending:
+        name = pending.pop()
+        del left[name]
+        for user in users.get(name, ()):
+            left[user] -= 1
+            if not left[user]:
+                pending.append(user)
+    return set(left)
 
 
 def _leads_to(name: str, edges: Mapping[str, set[str]]) -> bool:

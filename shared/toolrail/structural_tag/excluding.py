@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
 from typing import Final, TypeAlias, assert_never
 
 from toolrail.grammars.guard import Guard
@@ -36,6 +38,9 @@ _MAX_STEPS: Final = 200_000
 _At: TypeAlias = tuple[int, int]
 """A position of an expression (-1: before it) and a state of the guard."""
 NewRule: TypeAlias = Callable[[], str]
+_Entry: TypeAlias = tuple[str, int]
+"""A rule, and the state of the guard before it."""
+_ExitsOf: TypeAlias = Callable[[_Entry], frozenset[int]]
 
 
 @dataclass(slots=True)
@@ -59,39 +64,29 @@ class Excluding:
         Raises:
             UnheldGrammarError: pieces of it could make one together.
         """
-        exits: dict[tuple[str, int], frozenset[int]] = {(grammar.start, 0): frozenset()}
-        while True:
-            before = dict(exits)
-            for (name, state), known in before.items():
-                found = self._after(grammar.rules[name], frozenset([state]), exits)
-                exits[name, state] = known | found
-            if exits == before:
-                return
+        flow = _Flow((grammar.start, 0))
+        while (entry := flow.next()) is not None:
+            name, state = entry
+            exits_of = partial(flow.exits_of, user=entry)
+            flow.found(entry, self._after(grammar.rules[name], frozenset([state]), exits_of))
 
-    def _after(
-        self,
-        expr: Expr,
-        states: frozenset[int],
-        exits: dict[tuple[str, int], frozenset[int]],
-    ) -> frozenset[int]:
+    def _after(self, expr: Expr, states: frozenset[int], exits_of: _ExitsOf) -> frozenset[int]:
         """The states of the guard after an expression that may begin in `states`."""
         match expr:
             case Leaf(node):
                 return frozenset[int]().union(*(self._leaf_after(node, s) for s in states))
             case Ref(name):
-                return frozenset[int]().union(
-                    *(exits.setdefault((name, state), frozenset()) for state in states)
-                )
+                return frozenset[int]().union(*(exits_of((name, state)) for state in states))
             case Join(parts):
                 for part in parts:
-                    states = self._after(part, states, exits)
+                    states = self._after(part, states, exits_of)
                 return states
             case Pick(options):
                 return frozenset[int]().union(
-                    *(self._after(option, states, exits) for option in options)
+                    *(self._after(option, states, exits_of) for option in options)
                 )
             case Loop(item, low, high):
-                return self._loop_after(item, low, high, states, exits)
+                return self._loop_after(item, low, high, states, exits_of)
             case _:
                 assert_never(expr)
 
@@ -101,12 +96,12 @@ class Excluding:
         low: int,
         high: int | None,
         states: frozenset[int],
-        exits: dict[tuple[str, int], frozenset[int]],
+        exits_of: _ExitsOf,
     ) -> frozenset[int]:
         reached = states if low == 0 else frozenset[int]()
         count, now = 0, states
         while high is None or count < high:
-            now = self._after(item, now, exits)
+            now = self._after(item, now, exits_of)
             count += 1
             if count < low:
                 continue
@@ -228,3 +223,45 @@ def _begins_at(places: Positions) -> int:
     """Before an expression; at its one position where any number of that is all it is: `x*`."""
     loops = places.nullable and len(places.sets) == 1 and places.follow[0] == {0}
     return 0 if loops else -1
+
+
+class _Flow:
+    """The states after each rule, by the state before it, until they change no more.
+
+    The rule that was met last is looked at first, so that one that refers to many waits for them.
+    """
+
+    def __init__(self, start: _Entry) -> None:
+        self._exits: dict[_Entry, frozenset[int]] = {}
+        self._users: dict[_Entry, set[_Entry]] = {}
+        self._order: dict[_Entry, int] = {}
+        self._heap: list[tuple[int, _Entry]] = []
+        self._waiting: set[_Entry] = set()
+        self._push(start)
+
+    def next(self) -> _Entry | None:
+        """What is to be looked at, None: nothing."""
+        if not self._heap:
+            return None
+        _, entry = heappop(self._heap)
+        self._waiting.remove(entry)
+        return entry
+
+    def exits_of(self, entry: _Entry, *, user: _Entry) -> frozenset[int]:
+        """What is known of `entry`; `user` is looked at again when that changes."""
+        self._users.setdefault(entry, set()).add(user)
+        if entry not in self._order:
+            self._push(entry)
+        return self._exits.get(entry, frozenset())
+
+    def found(self, entry: _Entry, states: frozenset[int]) -> None:
+        """The states after `entry` are these."""
+        if states != self._exits.get(entry, frozenset()):
+            self._exits[entry] = states
+            for user in self._users.get(entry, ()):
+                self._push(user)
+
+    def _push(self, entry: _Entry) -> None:
+        if entry not in self._waiting:
+            self._waiting.add(entry)
+            heappush(self._heap, (-self._order.setdefault(entry, len(self._order)), entry))
