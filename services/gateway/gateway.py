@@ -85,6 +85,8 @@ class Gateway:
         )
         take_over = TakeOver(runtime.bus, streams, settings, meters)
         streams.on_lost = take_over.begin
+        runs = Runs(runtime.bus, runtime.instance, settings.max_background)
+        meters.background.set_function(runs.__len__)
         return cls(
             settings=settings,
             instance=runtime.instance,
@@ -100,6 +102,6 @@ class Gateway:
             bodies=BodyBudget(settings.held_body_bytes),
             door=Door(settings, meters),
             stored=StoredResponses(runtime.bus.documents),
-            runs=Runs(runtime.bus, runtime.instance, settings.max_background),
+            runs=runs,
             stopping=runtime.stopping,
         )

@@ -108,6 +108,11 @@ class Meters:
             ["outcome"],
             registry=registry,
         )
+        self.background = Gauge(
+            "toolrail_background_responses",
+            "Responses being generated without a client.",
+            registry=registry,
+        )
         self.not_stored = Counter(
             "toolrail_responses_not_stored",
             "Responses that were to be stored and are not, by why.",

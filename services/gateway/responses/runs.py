@@ -110,6 +110,10 @@ class Runs:
         self._tasks: TaskGroup | None = None
         self._idle = anyio.Event()
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._runs)
+
     def get(self, response_id: str) -> Run | None:
         """The run of that response, if it is here."""
         return self._runs.get(response_id)
