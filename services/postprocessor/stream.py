@@ -48,7 +48,7 @@ class Timeouts:
         idle_s: between two deltas of a choice that has begun.
         unstarted_s: before a choice's first delta, when the request has no deadline.
         resend_s: before the worker is asked for what may be missing.
-        inherited_s: before an inherited choice that had begun is sent again.
+        inherited_s: before an inherited choice is sent again, or must begin again.
         max_resends: questions about one gap.
     """
 
@@ -329,8 +329,10 @@ class RequestStream:
         if run.worker is None and not self.deadline_ms and silence_s >= timeouts.unstarted_s:
             text = f"no worker began within {timeouts.unstarted_s:g} s"
             return self.fail("lost", text, dead="unstarted")
-        if run.inherited and run.job.choice in self.begun and silence_s >= timeouts.inherited_s:
-            return self.fail("lost", "the worker died in the middle of the answer")
+        if run.inherited and silence_s >= timeouts.inherited_s:
+            # Its worker died with its owner, or it waits in the queue: it may begin again, unless
+            # somebody has heard of it.
+            return self.migrate(run, "dead", now_s)
         if now_s - max(run.last_s, run.asked_s) < timeouts.resend_s:
             return None
         if run.in_gap and run.asked >= timeouts.max_resends:

@@ -208,7 +208,18 @@ def test_an_inherited_choice_that_no_worker_has_fails_if_its_client_saw_of_it() 
     streams = table(inherited(begun=(0,)))
     assert failure_code(streams.expire(9.9, 0)) is None
     assert failure_code(streams.expire(10, 0)) == "lost"
-    assert failure_code(table(inherited()).expire(10, 0)) is None  # its job may be in the queue
+
+
+def test_an_inherited_choice_of_which_nobody_heard_begins_again_once() -> None:
+    unheard = inherited()
+    unheard.migration_limit = 3
+    streams = table(unheard)
+    (happening,) = streams.expire(10, 0).happenings
+    assert happening.outcome.migration is not None
+    assert happening.outcome.migration.job.attempt == 1
+    assert streams.expire(25, 0) == Batch()  # it waits in the queue, as others do
+    batch = streams.on_frame(frame(delta("a", epoch=1)), 26)
+    assert [d.events for d in sent(batch)] == [(TextDelta("a"),)]
 
 
 def test_an_inherited_choice_that_cannot_be_sent_again_does_not_begin_anew() -> None:
