@@ -12,6 +12,8 @@ from tests import stack as stacks
 FLAGS: Final = (
     *stacks.scripted("--obey-tag", "--scripted-step-ms", "20", "--slots", "48"),
     *("--replicas", "gateway=2,preprocessor=2,postprocessor=2,worker=2"),
+    # Longer than any request takes here, however slow the machine is.
+    *("--drain-s", "120"),
 )
 START_S: Final = 180.0
 

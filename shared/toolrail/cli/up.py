@@ -32,6 +32,8 @@ from toolrail.flags import load
 from toolrail.settings import PostprocessorSettings, WorkerSettings, served_name
 
 MAX_REPLICAS: Final = 64
+DRAIN_SHARE: Final = 0.8
+"""The services end before the grace does, so that none is killed while it drains."""
 NATS_START_S: Final = 20.0
 POLL_S: Final = 0.2
 POLL_TIMEOUT_S: Final = 2.0
@@ -163,6 +165,12 @@ def _parser() -> argparse.ArgumentParser:
             const="true",
             help="of the gateways",
         )
+    parser.add_argument(
+        "--drain-s",
+        type=float,
+        default=8.0,
+        help="how long services may finish what runs when they are ended or restarted (default 8)",
+    )
     everybody = parser.add_argument_group("settings of every service")
     for name in COMMON_FLAGS:
         everybody.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE")
@@ -220,13 +228,12 @@ def _given(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
 
 async def _run(options: argparse.Namespace, stack: stacks.Stack) -> int:
     base_url = stacks.base_url(options.host, stack.listener)
-    patience = Patience()
+    patience = Patience(grace_s=options.drain_s / DRAIN_SHARE)
     supervisor = Supervisor(
         say=_say,
         log=_log_what_matters,
         changed=functools.partial(_write_status, options.status_file, base_url, stack.nats_url),
-        # The services end before the grace does, so that none is killed while it drains.
-        environment=stacks.environment(os.environ, drain_s=patience.grace_s * 0.8),
+        environment=stacks.environment(os.environ, drain_s=options.drain_s),
         patience=patience,
     )
     with anyio.open_signal_receiver(
