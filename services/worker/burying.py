@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from toolrail.bus.port import WorkItem, WorkQueue
 from toolrail.errors import FaultError
-from toolrail.messages import DeadLetter, Job, encode_dead_letter
+from toolrail.messages import DeadLetter, Job, Sampling, encode_dead_letter
+
+UNREADABLE: Final = Job(request_id="", model="", sampling=Sampling(max_tokens=1), reply_subject="")
+"""What stands in the record of a job that could not be decoded."""
+
+Reason: TypeAlias = Literal["undeliverable", "undecodable"]
+"""It ended the workers that tried it; this build cannot read it."""
 
 log: Final = logging.getLogger("toolrail.worker")
 
 
-def letter(item: WorkItem, job: Job, worker: str, *, reason: str, message: str) -> DeadLetter:
+def letter(item: WorkItem, job: Job, worker: str, reason: Reason, message: str) -> DeadLetter:
     """What is kept of `job`, delivered as `item`, which this `worker` cannot run."""
     return DeadLetter(
         reason=reason,
@@ -30,10 +36,10 @@ def letter(item: WorkItem, job: Job, worker: str, *, reason: str, message: str) 
     )
 
 
-async def bury(work: WorkQueue, record: DeadLetter) -> None:
-    """Keep `record`; one that cannot be kept is logged."""
+async def bury(work: WorkQueue, model: str, record: DeadLetter) -> None:
+    """Keep `record` among those of `model`; one that cannot be kept is logged."""
     try:
-        await work.bury(record.model, encode_dead_letter(record))
+        await work.bury(model, encode_dead_letter(record))
     except FaultError as error:
         extra = {"reason": record.reason, "request_id": record.request_id, "code": error.code}
         log.warning("a dead letter is lost", extra=extra)

@@ -20,7 +20,8 @@ from anyio.abc import TaskGroup
 from opentelemetry.trace import Span
 
 from services.worker import control
-from services.worker.burying import bury, letter
+from services.worker.accounting import account
+from services.worker.burying import UNREADABLE, Reason, bury, letter
 from services.worker.cancels import Cancels, means
 from services.worker.engine import (
     DuplicateRunError,
@@ -49,7 +50,6 @@ from toolrail.errors import DecodeError, FaultError
 from toolrail.messages import (
     FailureCode,
     Job,
-    Sampling,
     TokenDelta,
     decode_cancel,
     decode_job,
@@ -63,9 +63,6 @@ log: Final = logging.getLogger("toolrail.worker")
 CANCELS_KEPT: Final = 10_000
 ABORT_TIMEOUT_S: Final = 5.0
 """How long aborted runs have to end; an engine does it within a step."""
-
-UNREADABLE: Final = Job(request_id="", model="", sampling=Sampling(max_tokens=1), reply_subject="")
-"""What stands in the record of a job that could not be decoded."""
 
 DRAIN_SHARE: Final = 0.8
 """Part of the drain in which runs may finish; the rest is for saying so and for the engine."""
@@ -166,10 +163,9 @@ class Runner:
             if not self._stopping:
                 self._pull.grant(1)
 
-    async def _bury(self, item: WorkItem, job: Job, reason: str, message: str) -> None:
+    async def _bury(self, item: WorkItem, job: Job, reason: Reason, why: str) -> None:
         self._metrics.dead_letters.labels(reason).inc()
-        record = letter(item, job, self._instance, reason=reason, message=message)
-        await bury(self._bus.work, record)
+        await bury(self._bus.work, self._model, letter(item, job, self._instance, reason, why))
 
     async def _admit(self, run: Run) -> None:
         if self._stopping:
@@ -327,19 +323,7 @@ class Runner:
         if not run.acked:
             self._start(run)
         await run.settled.wait()
-        self._account(run, end, span)
-
-    def _account(self, run: Run, end: End, span: Span) -> None:
-        outcome = run.ending or end.error_code or end.step.finish or "error"
-        self._metrics.runs.labels(outcome).inc()
-        self._metrics.tokens.inc(run.tokens)
-        if run.tokens > 1:
-            elapsed_s = time.monotonic() - run.first_token_s
-            self._metrics.per_token.observe(elapsed_s / (run.tokens - 1))
-        span.set_attribute(semconv.GEN_AI_USAGE_OUTPUT_TOKENS, run.tokens)
-        span.set_attribute(semconv.GEN_AI_RESPONSE_FINISH_REASONS, [end.step.finish or "error"])
-        if end.step.finish == "error":
-            span.set_attribute(semconv.ERROR_TYPE, end.error_code or "engine")
+        account(self._metrics, span, run, end)
 
     def _end_run(self, run: Run, ending: Ending) -> None:
         """Make `run` end; its own task says so to whom it concerns."""
