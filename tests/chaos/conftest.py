@@ -18,7 +18,7 @@ FLAGS: Final = (
 START_S: Final = 180.0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
     stack = stacks.start(tmp_path_factory.mktemp("chaos"), *FLAGS)
     try:
