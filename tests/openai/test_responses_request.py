@@ -92,6 +92,7 @@ ACCEPTED = [
     {"input": [], "previous_response_id": "resp_1"},
     {"metadata": {"a": "b"}, "user": "u", "safety_identifier": "s", "prompt_cache_key": "k"},
     {"service_tier": "auto", "prompt_cache_retention": "24h", "store": False},
+    {"client_metadata": {"x-codex-turn-metadata": "{}"}},
     {"store": True, "background": True, "stream": True},
     {"conversation": None, "prompt": None, "moderation": None, "context_management": None},
     {"include": ["web_search_call.action.sources", "file_search_call.results"]},

@@ -125,6 +125,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     service_tier: Literal["auto", "default"] | None = None
+    client_metadata: dict[str, Raw] | None = None  # Codex's, about itself
 
     # vLLM's, honoured.
     presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
