@@ -17,7 +17,10 @@ settings.register_profile("random")
 settings.register_profile("steady", derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS", "steady"))
 
-ENGINE_FLAGS: Final = ("--model", "demo-think")
+ENGINE_FLAGS: Final = (
+    *("--model", "demo-think"),
+    *("--structural-tag", '{"custom_grammars": true}'),
+)
 """The demo whose vocabulary has reasoning and call markers as single tokens, as real models do."""
 
 _ENGINE: Final = pytest.StashKey[stacks.Stack]()

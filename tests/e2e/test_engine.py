@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -59,6 +60,24 @@ def test_twenty_required_calls_with_mixed_schemas_are_valid(client: httpx.Client
                 assert call.name == name
                 is_valid(name, call.text)
             assert not any(marker in turn.content for marker in MARKERS)
+
+
+def test_the_grammar_of_a_custom_tool_is_held(client: httpx.Client) -> None:
+    lark = 'start: order ("\\n" order)~1..2\norder: ("open" | "close") " \\"" /[a-z]{3,8}/ "\\""'
+    grammar = {"syntax": "lark", "definition": lark}
+    offered = {"name": "orders", "format": {"type": "grammar", "grammar": grammar}}
+    asked = request(
+        "Open the door, then close the window.",
+        tools=[{"type": "custom", "custom": offered}],
+        tool_choice="required",
+        parallel_tool_calls=False,
+        max_tokens=200,
+    )
+    answer = client.post("/v1/chat/completions", json=asked)
+    assert answer.status_code == 200, answer.text
+    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
+    order = '(open|close) "[a-z]{3,8}"'
+    assert re.fullmatch(f"{order}(\n{order}){{1,2}}", call["custom"]["input"])
 
 
 @pytest.mark.parametrize("marker", [THINK, END_THINK, CALL, END_CALL])
