@@ -175,7 +175,7 @@ class Walker:
         return compile_tag(tag_json(tag), self._vocabulary)
 
     def walk(self, compiled: CompiledGrammar, random_: random.Random) -> str | None:
-        """A random string of the tag; None when it would not end in time."""
+        """A random string of the tag; None when it would not end in time. Fails at a dead end."""
         matcher = Matcher(compiled)
         out: list[bytes] = []
         for step in range(MAX_TOKENS):
@@ -184,6 +184,7 @@ class Walker:
                 break
             allowed &= ~(1 << self._end)
             if not allowed:
+                assert matcher.can_end, b"".join(out)  # no dead end
                 break
             token = _pick(allowed, self._groups(step), random_)
             assert matcher.accept_token(token)

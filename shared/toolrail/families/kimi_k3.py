@@ -194,7 +194,9 @@ def _tag(request: TagRequest) -> TagFormat | None:
 
 
 def _controls(request: TagRequest) -> tuple[str, ...]:
-    return (OPEN, CLOSE, SEP) if request.excludes else ()
+    if request.excludes:
+        return (OPEN, CLOSE, SEP)
+    return (*TOOLS, *CALLS) if request.counts_calls else ()
 
 
 def _call(request: TagRequest, tool: Tool) -> TagFormat:

@@ -110,7 +110,10 @@ def _open_call(tool: Tool, options: TagOptions) -> tuple[TagFormat, TagFormat]:
 
 def _prose_and_calls(tagged: Sequence[TagFormat], request: TagRequest) -> list[TagFormat]:
     """Text that begins as prose, or with the tag, in which tagged calls may stand."""
-    strings = (*ENDS, *reasoning_strings(request.reasoning)) if request.excludes else ()
+    # What may not be called would be read as text, and shown to the client.
+    others = [json.dumps(name, ensure_ascii=False) for name in request.policy.others]
+    strings = [f'{{"{OBJECTS.name}":{gap}{name}' for name in others for gap in (" ", "")]
+    strings += (*ENDS, *reasoning_strings(request.reasoning)) if request.excludes else ()
     free = partial(
         triggered,
         PYTHON_TAG,

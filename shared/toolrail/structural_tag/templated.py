@@ -51,6 +51,11 @@ class TagRequest:
         """Whether free text excludes the family's markers."""
         return self.options.exclude_special_tokens is not False
 
+    @property
+    def counts_calls(self) -> bool:
+        """Whether a call in free text would break the choice, whatever else text may contain."""
+        return self.policy.single or self.policy.choice == "required"
+
 
 @dataclass(frozen=True, slots=True)
 class CallMarkers:
@@ -157,7 +162,7 @@ def _calls_in_text(
         tags = [calls_only(syntax, tags, single=single)]
     banned = [*markers.all, *reasoning_strings(request.reasoning), *syntax.reserved]
     # A string that is part of the trigger would make the trigger itself impossible to write.
-    excludes = [b for b in banned if b not in trigger] if request.excludes else []
+    excludes = [b for b in _kept_out(banned, syntax, markers, request) if b not in trigger]
     required = request.policy.choice == "required"
     body = triggered(
         trigger, tags, excludes=excludes, at_least_one=required, stop_after_first=single
@@ -186,7 +191,7 @@ def after_reasoning(
     body: TagFormat, syntax: Syntax, markers: CallMarkers, request: TagRequest
 ) -> TagFormat:
     """`body` after the reasoning that the prompt opened, or that the model may open itself."""
-    before = _reasoning(markers, request)
+    before = _reasoning(syntax, markers, request)
     if not before:
         return body
     after = request.reasoning.after if request.reasoning else ""
@@ -200,12 +205,22 @@ def after_reasoning(
     return sequence([optional(sequence([*before, *gap])), body])
 
 
-def _reasoning(markers: CallMarkers, request: TagRequest) -> list[TagFormat]:
+def _kept_out(
+    strings: Sequence[str], syntax: Syntax, markers: CallMarkers, request: TagRequest
+) -> Sequence[str]:
+    """`strings`, or where the deployment lets text contain them those that begin calls too many."""
+    if request.excludes:
+        return strings
+    return bans(syntax, markers) if request.counts_calls else ()
+
+
+def _reasoning(syntax: Syntax, markers: CallMarkers, request: TagRequest) -> list[TagFormat]:
     """The reasoning before everything else; nothing when the engine owns its boundary."""
     reasoning = request.reasoning
     if reasoning is None or request.options.reasoning_boundary == "backend":
         return []
-    banned = [*markers.all, reasoning.begin, *reasoning.begins] if request.excludes else []
+    banned = [*markers.all, reasoning.begin, *reasoning.begins]
+    banned = _kept_out(banned, syntax, markers, request)
     span = any_text([b for b in banned if b not in reasoning.end])
     if request.starts_in == "reasoning":
         return [tag("", span, reasoning.end)]
