@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from services.postprocessor.stream import RequestStream, Timeouts
 from services.postprocessor.streams import Batch, Streams
@@ -33,6 +36,7 @@ from toolrail.messages import (
     Usage,
     decode_job,
 )
+from toolrail.telemetry import Telemetry
 
 TIMEOUTS = Timeouts(idle_s=10, unstarted_s=100, resend_s=2, max_resends=2)
 
@@ -325,3 +329,26 @@ def test_what_was_queued_too_late_is_not_wanted() -> None:
     assert list(made.unwanted(None)) == []
     made.fail("cancelled", "")
     assert not made.queued(first_job(0), "3")
+
+
+@anyio_mark
+async def test_a_move_is_an_event_of_the_streams_span_and_holds_no_ids() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    async with bench(telemetry=Telemetry(provider)) as b:
+        (job,) = await b.opened(stream())
+        await b.worker.send(b.worker.delta(job, "abc"))
+        await b.worker.send(b.worker.delta(job, "", finish="error", error_code="lost"))
+        again = (await b.worker.jobs(2))[1]
+        await b.worker.send(b.worker.delta(again, "", finish="stop"))
+        await b.gateway.last()
+    (span,) = [one for one in exporter.get_finished_spans() if one.name == "stream"]
+    events = {event.name: dict(event.attributes or {}) for event in span.events}
+    assert list(events) == ["first token", "migrated", "resumed", "choice ended"]
+    moved = events["migrated"]
+    assert (moved["cause"], moved["worker"], moved["attempt"]) == ("failed", "worker-1", 1)
+    assert moved["tokens"] == 3
+    queue = [one for one in exporter.get_finished_spans() if one.name.startswith("send work")]
+    assert span.context is not None
+    assert [one.parent.span_id for one in queue if one.parent] == [span.context.span_id] * 2
