@@ -56,17 +56,33 @@ def test_what_is_reserved_is_left_out_unless_exclusions_are_off() -> None:
     assert not accepts(tag, "<p=input>a</p>b</p>")
 
 
+CROSSING = {
+    'start: "<" /[a-z\\/>]+/': ("<a>", "</p", "<//p>", "</pp>"),
+    'start: "<" /.*/': ("<a", "<</", "<p>"),
+    'start: a*\na: "<" | "/p>"': ("<<", "/p>/p>", ""),
+    'start: "</" NAME ">" b\nNAME: /[a-z]+/\nb: "</"? "q"': ("</pp></q", "</q>q"),
+    'start: (open | "-")+\nopen: "<" tail\ntail: /[^-]*/': ("<a-<b", "-</-<p>"),
+}
+
+
+@pytest.mark.parametrize("definition", CROSSING)
+def test_a_closer_across_parts_is_left_out_as_well(definition: str) -> None:
+    for text in CROSSING[definition]:
+        assert held(text, definition, syntax="lark"), text
+    for text in ("</p>", "<</p>", "</p>q", "-</p>", "<</p>/p>"):
+        assert not held(text, definition, syntax="lark"), text
+
+
 @pytest.mark.parametrize(
     "definition",
     [
-        'start: "<" /[a-z\\/>]+/',
-        'start: "<" /.*/',
-        'start: a*\na: "<" | "/p>"',
-        'start: "</" NAME ">"\nNAME: /[a-z]+/',
         'start: a "p>"\na: b | "x"\nb: "y" a | "</"',
+        'start: "<" (e | "/p>")\ne: "(" e ")" | "1"',
     ],
 )
-def test_parts_that_make_the_closer_together_are_refused(definition: str) -> None:
+def test_parts_of_recursive_rules_that_make_the_closer_together_are_refused(
+    definition: str,
+) -> None:
     with pytest.raises(UnheldGrammarError, match="together make '</p>'"):
         held("", definition, syntax="lark")
 

@@ -25,6 +25,10 @@ class UnheldGrammarError(ToolrailError):
         self.tool = tool
 
 
+class CrossingError(UnheldGrammarError):
+    """Parts of a text may together make what no text may hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """Text of a regular expression without anchors."""

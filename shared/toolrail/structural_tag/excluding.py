@@ -2,7 +2,7 @@
 
 An expression that may hold one is written out as rules, one for each place in it and how much of
 such a string has been read. A string that only pieces together could make is not cut out: a grammar
-in which that can happen is refused.
+in which that can happen is refused, once its pieces are as large as they can be.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, assert_never
 
 from toolrail.grammars.guard import Guard
 from toolrail.grammars.model import (
+    CrossingError,
     Expr,
     Grammar,
     Join,
@@ -131,7 +132,7 @@ class Excluding:
                         continue  # written out of it
                     for _, whole_after in self._moves(whole, chars):
                         if whole_after is None:
-                            raise UnheldGrammarError(
+                            raise CrossingError(
                                 f"parts of its text may together make {self.shown}, which ends "
                                 "the input in this model's format"
                             )

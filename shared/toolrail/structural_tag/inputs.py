@@ -18,8 +18,10 @@ from toolrail.arguments.notation import arguments_text
 from toolrail.arguments.types import json_string
 from toolrail.arguments.writing import parameter_opening
 from toolrail.grammars import read
+from toolrail.grammars.collapsing import collapsed
 from toolrail.grammars.guard import Guard
 from toolrail.grammars.model import (
+    CrossingError,
     Expr,
     Grammar,
     Join,
@@ -92,8 +94,12 @@ def text_rules(declared: InputGrammar) -> str:
 
 def _rules(declared: InputGrammar, spelling: _Spelling, prefix: str) -> str:
     grammar = _writable(read(declared), spelling)
-    writer = _Writer(grammar, spelling, prefix)
-    body = writer.write()
+    try:
+        writer = _Writer(grammar, spelling, prefix)
+        body = writer.write()
+    except CrossingError:
+        writer = _Writer(collapsed(grammar), spelling, prefix)
+        body = writer.write()
     root = ebnf.joined(spelling.before, body, spelling.after)
     return "\n".join([f"{prefix}root ::= {root}", *writer.lines()])
 
