@@ -108,11 +108,15 @@ def run_name(job: Job) -> str:
 
 
 def refuse_impossible_prompt(engine: Engine, job: Job) -> None:
-    """Raises RefusedError for a prompt that would break an engine, or that it has no room for."""
+    """Raises RefusedError for a prompt that would break an engine, or that it has no room for.
+
+    A run that goes on with nothing left to write needs no room: only its end was lost.
+    """
     if not job.prompt_token_ids:
         raise RefusedError("the prompt is empty")
     ids = job.prompt_token_ids + job.prefix_token_ids
     if min(ids) < 0 or max(ids) >= engine.vocab_size:
         raise RefusedError(f"the prompt holds ids outside the vocabulary of {engine.vocab_size}")
-    if len(ids) >= engine.context_length:
+    over = 0 < job.sampling.max_tokens <= len(job.prefix_token_ids)
+    if len(ids) >= engine.context_length and not over:
         raise RefusedError(f"the prompt has {len(ids)} tokens, the context {engine.context_length}")

@@ -7,11 +7,23 @@ import json
 import pytest
 
 from services.worker.cancels import Cancels
-from tests.services.worker_kit import MODEL, Bench, ids, job, scripted, turns, until, working
+from services.worker.scripted.engine import ScriptedEngine
+from tests.services.worker_kit import (
+    MODEL,
+    Bench,
+    ids,
+    job,
+    model,
+    script,
+    scripted,
+    turns,
+    until,
+    working,
+)
 from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
 from toolrail.bus.port import WorkItem
-from toolrail.messages import Cancel, encode
+from toolrail.messages import Cancel, Sampling, encode
 
 pytestmark = pytest.mark.anyio
 
@@ -95,3 +107,14 @@ async def test_a_job_that_cannot_be_read_leaves_a_record() -> None:
         await bench.bus.work.put(MODEL, b"\xc1", message_id="x", timeout_s=1)
         await until(lambda: broker.lines.buried)
     assert json.loads(broker.lines.buried[0][1])["reason"] == "undecodable"
+
+
+async def test_a_run_that_only_lacks_its_end_gets_it_though_the_context_is_full() -> None:
+    engine = ScriptedEngine(model(context_length=8), script({"text": "abcdefghij"}))
+    async with working(engine) as bench:
+        full = job(prompt="hi", prefix_token_ids=ids("abcdef"), sampling=Sampling(max_tokens=6))
+        await bench.put(full)
+        end = await bench.inbox.ended()
+        assert (end.finish, end.token_ids) == ("length", ())
+        await bench.put(job("s", prompt="too long", sampling=Sampling(max_tokens=6)))
+        assert (await bench.inbox.ended("s")).error_code == "invalid_request"
