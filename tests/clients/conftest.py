@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests import stack
+from tests.clients import npm
 
 
 def call(name: str, **arguments: Any) -> str:
@@ -50,3 +51,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stack.Stack]:
     script.write_text("".join(json.dumps(row) + "\n" for row in SCRIPT), encoding="utf-8")
     with stack.running(folder, *stack.scripted("--script", str(script))) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    """The folder that holds the client libraries from npm."""
+    return npm.installed()
