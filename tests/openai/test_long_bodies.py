@@ -28,8 +28,9 @@ class Unread:
         {"messages": [{"role": "user", "content": [PART] * 10_000}] * 11},
         {"tools": [{"type": "function", "function": {"name": "f"}}] * 30_000},
         {"input": [{"role": "user", "content": "x"}] * 60_000},
+        {"input": [{"type": "function_call_output", "output": [PART] * 60_000}] * 2},
     ],
-    ids=["messages", "parts of one", "parts of all", "tools", "input"],
+    ids=["messages", "parts of one", "parts of all", "tools", "input", "parts of input"],
 )
 def test_a_list_that_is_too_long(body: dict[str, Any]) -> None:
     with pytest.raises(CallerError) as raised:

@@ -204,8 +204,23 @@ def test_reasoning_comes_back_as_it_was_sealed() -> None:
     text = "Warum?\u2028\n" * 1000
     assert unseal(seal(text)) == text
     assert len(seal(text)) < len(text)
+    with pytest.raises(OverflowError):
+        unseal(seal(text), len(text))  # bytes are more than characters
     for foreign in ("", "gAAAAABn", "tr1.", "tr1.!!", seal("x")[:-3], "tr1.e\u00e9"):
         assert unseal(foreign) is None
+
+
+def test_what_is_sealed_does_not_grow_without_bounds() -> None:
+    items = [reasoned(encrypted_content=seal("a" * (3 << 20))) for _ in range(3)]
+    with pytest.raises(CallerError) as info:
+        messages(HI, *items)
+    assert info.value.param == "input[3].encrypted_content"
+
+
+def test_a_turn_has_so_many_calls() -> None:
+    with pytest.raises(CallerError) as info:
+        messages(HI, *(call(str(number)) for number in range(1025)))
+    assert (info.value.param, info.value.code) == ("input[1025]", "array_above_max_length")
 
 
 def test_an_item_says_where_it_stands() -> None:

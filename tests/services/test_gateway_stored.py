@@ -181,6 +181,17 @@ async def test_input_items_of_a_conversation() -> None:
             assert (bad.status, bad.error["param"]) == (400, param)
 
 
+async def test_pages_end_whatever_items_are_called() -> None:
+    async with serving_responses() as s:
+        items = [{"role": "user", "content": "x", "id": "same"} for _ in range(3)]
+        response = (await created(s, input=items)).json
+        path = f"{response['id']}/input_items?limit=2"
+        page = (await ask(s, "GET", path)).json
+        assert (len(page["data"]), page["has_more"]) == (2, True)
+        rest = (await ask(s, "GET", f"{path}&after={page['last_id']}")).json
+        assert (rest["data"], rest["has_more"]) == ([], False)
+
+
 async def test_only_its_owner_finds_a_response() -> None:
     async with serving_responses() as s:
         response = (await created(s)).json

@@ -280,7 +280,7 @@ def _in_time(gateway: Gateway) -> Generator[None]:
         raise DeadlineError("the store of responses did not answer in time") from None
 
 
-def _start(query: Mapping[str, list[str]], names: Sequence[str]) -> int:
+def _start(query: Mapping[str, list[str]], names: list[str]) -> int:
     after = query.get("after", [""])[-1]
     if not after:
         return 0
@@ -290,7 +290,8 @@ def _start(query: Mapping[str, list[str]], names: Sequence[str]) -> int:
             param="after",
             code="invalid_value",
         )
-    return names.index(after) + 1
+    # The last of that name: clients choose names, and after the first this page might come again.
+    return len(names) - names[::-1].index(after)
 
 
 def _flag(query: Mapping[str, list[str]], name: str) -> bool:

@@ -43,8 +43,16 @@ class _Message(msgspec.Struct, frozen=True):
     content: str | list[Raw] | None = None
 
 
+class _Item(msgspec.Struct, frozen=True):
+    """An item of Responses, the parts of its content or output unread."""
+
+    content: str | list[Raw] | None = None
+    output: str | list[Raw] | None = None
+
+
 class _Messages(msgspec.Struct, frozen=True):
     messages: list[_Message] | None = None
+    input: str | list[_Item] | None = None
 
 
 _lists: Final = msgspec.json.Decoder(_Lists)
@@ -66,7 +74,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
             # msgspec holds a list against its bound only when it has made all its members: 80,000
             # tools would hold the interpreter for a tenth of a second.
             _lists.decode(body)
-            _check_parts(_messages.decode(body).messages or ())
+            _check_parts(_messages.decode(body))
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise wrong_shape(str(error)) from None
@@ -92,14 +100,20 @@ def decode_at(decoder: msgspec.json.Decoder[T], raw: Raw, path: str) -> T:
         raise too_deep(path) from None
 
 
-def _check_parts(messages: Iterable[_Message]) -> None:
-    contents = (message.content for message in messages)
-    if sum(len(content) for content in contents if isinstance(content, list)) > MAX_PARTS:
-        raise refusal(
-            f"The contents of 'messages' have too many parts: at most {MAX_PARTS:,} in all.",
-            param="messages",
-            code="array_above_max_length",
-        )
+def _check_parts(body: _Messages) -> None:
+    items = body.input if isinstance(body.input, list) else ()
+    contents: dict[str, Iterable[object]] = {
+        "messages": (message.content for message in body.messages or ()),
+        "input": chain.from_iterable((item.content, item.output) for item in items),
+    }
+    for param, found in contents.items():
+        lists = (cast("list[Raw]", content) for content in found if isinstance(content, list))
+        if sum(map(len, lists)) > MAX_PARTS:
+            raise refusal(
+                f"The contents of '{param}' have too many parts: at most {MAX_PARTS:,} in all.",
+                param=param,
+                code="array_above_max_length",
+            )
 
 
 def decode_json(

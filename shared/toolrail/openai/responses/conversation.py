@@ -23,6 +23,7 @@ from toolrail.openai.conversation import (
     custom_call,
 )
 from toolrail.openai.decode import decode_json
+from toolrail.openai.limits import MAX_CALLS
 from toolrail.openai.refusals import refusal, shortened
 from toolrail.openai.responses.items import (
     AdditionalToolsItem,
@@ -42,7 +43,7 @@ from toolrail.openai.responses.items import (
     ReferenceItem,
     Refusal,
 )
-from toolrail.openai.responses.sealed import unseal
+from toolrail.openai.responses.sealed import MAX_TEXT_BYTES, unseal
 from toolrail.openai.responses.tools import flat_name
 
 _PART_SEPARATOR: Final = "\n"
@@ -91,7 +92,7 @@ class _Turn:
 
     reasoning: list[str] = field(default_factory=list[str])
     texts: list[str] = field(default_factory=list[str])
-    calls: list[PastCall] = field(default_factory=list[PastCall])
+    calls: dict[str, PastCall] = field(default_factory=dict[str, PastCall])
     ends_in_text: bool = False
 
     def message(self) -> AssistantMessage | None:
@@ -100,7 +101,7 @@ class _Turn:
             return None
         content = "".join(self.texts) if self.texts else None if self.calls else ""
         reasoning = _BETWEEN.join(filter(None, self.reasoning)) or None
-        return AssistantMessage(content, reasoning, tuple(self.calls))
+        return AssistantMessage(content, reasoning, tuple(self.calls.values()))
 
 
 class _Gathering:
@@ -111,6 +112,7 @@ class _Gathering:
         self._whole = whole
         self._turn = _Turn()
         self._called: dict[str, str] = {}
+        self._sealed_room = MAX_TEXT_BYTES
 
     def take(self, item: Item, path: str) -> None:
         """One more item. Tools and references were taken out of the items before."""
@@ -124,7 +126,7 @@ class _Gathering:
             case CallOutputItem():
                 self._take_output(item, path)
             case ReasoningItem():
-                self._take_reasoning(item)
+                self._take_reasoning(item, path)
             case AdditionalToolsItem() | ReferenceItem():
                 pass
             case _:
@@ -157,8 +159,17 @@ class _Gathering:
             case role:
                 self._say(Instruction(role, text))
 
-    def _take_reasoning(self, item: ReasoningItem) -> None:
-        text = _reasoning(item)
+    def _take_reasoning(self, item: ReasoningItem, path: str) -> None:
+        try:
+            text = _reasoning(item, self._sealed_room)
+        except OverflowError:
+            raise refusal(
+                f"The reasoning in all 'encrypted_content' exceeds {MAX_TEXT_BYTES:,} bytes.",
+                param=f"{path}.encrypted_content",
+                code="string_above_max_length",
+            ) from None
+        if item.encrypted_content:
+            self._sealed_room = max(1, self._sealed_room - len(text.encode()))
         if text:
             self._turn.reasoning.append(text)
             self._turn.ends_in_text = False
@@ -166,12 +177,18 @@ class _Gathering:
     def _take_call(self, item: FunctionCallItem | CustomCallItem, path: str) -> None:
         if item.status == "incomplete":
             return
-        if any(call.id == item.call_id for call in self._turn.calls):
+        if len(self._turn.calls) == MAX_CALLS:
+            raise refusal(
+                f"One turn has more than {MAX_CALLS:,} calls.",
+                param=path,
+                code="array_above_max_length",
+            )
+        if item.call_id in self._turn.calls:
             raise refusal(
                 f"Two calls of one turn have the id '{shortened(item.call_id)}'.",
                 param=f"{path}.call_id",
             )
-        self._turn.calls.append(_call(item, path))
+        self._turn.calls[item.call_id] = _call(item, path)
         self._turn.ends_in_text = False
 
     def _take_output(self, item: CallOutputItem, path: str) -> None:
@@ -208,13 +225,13 @@ def _call(item: FunctionCallItem | CustomCallItem, path: str) -> PastCall:
     return PastCall(item.call_id, name, text, cast("dict[str, object]", value))
 
 
-def _reasoning(item: ReasoningItem) -> str:
+def _reasoning(item: ReasoningItem, sealed_room: int) -> str:
     """The text of the reasoning; its summary where that is all there is."""
     for pieces in (item.content, None if item.encrypted_content else item.summary):
         text = _BETWEEN.join(piece.text for piece in pieces or () if piece.text)
         if text:
             return text
-    found = unseal(item.encrypted_content) if item.encrypted_content else None
+    found = unseal(item.encrypted_content, sealed_room) if item.encrypted_content else None
     if found is None and item.summary:
         return _BETWEEN.join(piece.text for piece in item.summary if piece.text)
     return found or ""

@@ -13,7 +13,7 @@ import zlib
 from typing import Final
 
 _MARK: Final = "tr1."
-_MAX_TEXT_BYTES: Final = 8 << 20
+MAX_TEXT_BYTES: Final = 8 << 20
 """A small text may unpack to a large one; larger ones than this fit no context."""
 
 
@@ -22,14 +22,20 @@ def seal(text: str) -> str:
     return _MARK + base64.urlsafe_b64encode(zlib.compress(text.encode(), 1)).decode("ascii")
 
 
-def unseal(sealed: str) -> str | None:
-    """The text of a `seal`; None for what another service made."""
+def unseal(sealed: str, max_bytes: int = MAX_TEXT_BYTES) -> str | None:
+    """The text of a `seal`; None for what another service made. O(max_bytes).
+
+    Raises:
+        OverflowError: the text is longer than `max_bytes`.
+    """
     if not sealed.startswith(_MARK):
         return None
     try:
         packed = base64.b64decode(sealed[len(_MARK) :], altchars=b"-_", validate=True)
         unpacking = zlib.decompressobj()
-        data = unpacking.decompress(packed, _MAX_TEXT_BYTES)
+        data = unpacking.decompress(packed, max_bytes)
+        if len(data) == max_bytes and not unpacking.eof:
+            raise OverflowError(f"more than {max_bytes} bytes")
         return data.decode() if unpacking.eof else None
     except (binascii.Error, ValueError, zlib.error):
         return None
