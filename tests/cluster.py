@@ -25,7 +25,7 @@ from toolrail.service import Runtime, serving
 from toolrail.settings import CommonSettings
 
 FAST: Final = ("--probe-s", "0.02", "--gone-s", "0.05", "--resend-s", "0.1")
-START_S: Final = 60.0
+START_S: Final = 240.0
 
 
 @dataclass
@@ -73,7 +73,8 @@ class Cluster:
         if service != "gateway":
             return probing
         assert self.listener is not None
-        return (*probing, "--listen-fd", str(self.listener.dup().detach()))
+        patience = ("--take-over-timeout-s", "240")  # a replacement may be slow to start
+        return (*probing, *patience, "--listen-fd", str(self.listener.dup().detach()))
 
     async def _run(
         self,
@@ -119,7 +120,7 @@ class Cluster:
         return found[0]
 
     def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.base_url, timeout=60, trust_env=False)
+        return httpx.AsyncClient(base_url=self.base_url, timeout=240, trust_env=False)
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from tests.cluster import Cluster, cluster, until
 from tests.e2e.script import hermes
+from toolrail.bus.memory import MemoryBroker
 
 pytestmark = pytest.mark.anyio
 
@@ -163,29 +166,31 @@ async def test_a_postprocessor_that_stops_hands_on_what_it_cannot_finish(running
 
 
 @pytest.mark.chaos
-async def test_lost_frames_are_asked_for(running: Cluster) -> None:
-    """Every fifth message to a postprocessor or gateway is lost; nobody notices."""
+@pytest.mark.parametrize(
+    ("to", "lost"),
+    [
+        pytest.param(".post.", lambda number: number % 5 == 0, id="every fifth of the worker's"),
+        pytest.param(".out.", lambda number: number in (9, 40), id="two of the postprocessor's"),
+    ],
+)
+async def test_messages_that_are_lost_are_not_missed(
+    running: Cluster, to: str, lost: Callable[[int], bool]
+) -> None:
     async with running.client() as client:
         whole = await streamed(client, None)
-        with lossy(running):
+        with lossy(running.broker, to, lost):
             assert await streamed(client, None) == whole
 
 
-class lossy:  # noqa: N801 (a context manager)
-    def __init__(self, running: Cluster) -> None:
-        self._broker = running.broker
-        self._route = running.broker.route
-        self._count = 0
+@contextmanager
+def lossy(broker: MemoryBroker, to: str, lost: Callable[[int], bool]) -> Iterator[None]:
+    """The bus loses those messages on such subjects, counted from 1, of which `lost` says so."""
+    route = broker.route
+    seen = itertools.count(1)
 
-    def __enter__(self) -> None:
-        def route(message: Any) -> bool:
-            if ".post." in message.subject:
-                self._count += 1
-                if self._count % 5 == 0:
-                    return True
-            return self._route(message)
+    def forget(message: Any) -> bool:
+        return (to in message.subject and lost(next(seen))) or route(message)
 
-        self._broker.route = route
-
-    def __exit__(self, *_: object) -> None:
-        self._broker.route = self._route
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker, "route", forget)
+        yield
