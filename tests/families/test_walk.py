@@ -22,7 +22,7 @@ from toolrail.parsing import ParseSpec
 from toolrail.structural_tag import TagOptions
 from toolrail.tools import Tool
 
-FAST_PER_TAG = 3
+FAST_PER_TAG = 2
 WALK_PER_START = 200
 SLOW_PER_TAG = 2_000
 _WITHOUT_TAG = ("default",)
