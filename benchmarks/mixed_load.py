@@ -22,8 +22,9 @@ from services.worker.scripted.script import FIXED_SENTENCE
 
 Fate: TypeAlias = Literal["answered", "refused", "failed", "cut"]
 
-REFUSALS: Final = frozenset({429, 502, 503, 504})
-CODES: Final = frozenset({"unavailable", "overloaded", "lost", "deadline"})
+REFUSALS: Final = frozenset({404, 429, 502, 503, 504})
+CODES: Final = frozenset({"unavailable", "overloaded", "lost", "deadline", "model_not_found"})
+"""Not found is what a preprocessor says that was restarted while no worker was there."""
 PATIENCE_S: Final = 240.0
 """No request takes as long, whatever happens; a hung one is a failed test."""
 

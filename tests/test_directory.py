@@ -69,6 +69,7 @@ async def test_a_model_is_gone_when_its_last_worker_is() -> None:
     await told(directory)
     assert directory.card("m") is None
     assert directory.cards() == []
+    assert (directory.was_served("m"), directory.was_served("x")) == (True, False)
 
 
 async def test_a_model_is_servable_when_every_hop_has_a_ready_service() -> None:

@@ -21,7 +21,7 @@ from services.preprocessor.models import Models, ServedModel
 from toolrail.anthropic.request import check_count, check_messages
 from toolrail.api_keys import allowed
 from toolrail.directory import Directory
-from toolrail.errors import CallerError
+from toolrail.errors import CallerError, NoRespondersError
 from toolrail.messages import Api, Sampling
 from toolrail.openai.chat import ChatRequest, check_chat
 from toolrail.openai.constraint import Setting
@@ -205,6 +205,8 @@ class Preparing:
 
     async def _model(self, name: str) -> ServedModel:
         card = self._directory.card(name)
+        if card is None and self._directory.was_served(name):
+            raise NoRespondersError("no worker serves the model now, try again shortly")
         if card is None:
             raise CallerError(
                 f"The model '{name}' does not exist: see /v1/models.",

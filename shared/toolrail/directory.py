@@ -25,6 +25,7 @@ log: Final = logging.getLogger("toolrail.directory")
 
 _MAX_TOKENIZERS: Final = 8
 _MAX_TEMPLATES: Final = 64
+_MAX_NAMES: Final = 4096
 
 _T = TypeVar("_T")
 
@@ -36,6 +37,7 @@ class Directory:
         self._bus = bus
         self._cards: dict[str, ModelCard] = {}
         self._instances: dict[str, Instance] = {}
+        self._names: set[str] = set()
         self._watches: list[Subscription] = []
         self._tokenizers: _Cache[Tokenizer] = _Cache(_MAX_TOKENIZERS)
         self._templates: _Cache[str] = _Cache(_MAX_TEMPLATES)
@@ -59,6 +61,10 @@ class Directory:
         """The newest card of the model served as `name`; None when no worker serves it."""
         workers = self.workers(name)
         return workers[0] if workers else None
+
+    def was_served(self, name: str) -> bool:
+        """Whether a worker has served `name` since this process started: one may come back."""
+        return name in self._names
 
     def cards(self) -> list[ModelCard]:
         """The newest card of every served name, by name."""
@@ -100,6 +106,8 @@ class Directory:
 
     def _card_changed(self, key: str, value: bytes | None) -> None:
         _changed(self._cards, key, value, decode_model_card)
+        if (card := self._cards.get(key)) is not None and len(self._names) < _MAX_NAMES:
+            self._names.add(card.name)
 
     def _instance_changed(self, key: str, value: bytes | None) -> None:
         _changed(self._instances, key, value, decode_instance)

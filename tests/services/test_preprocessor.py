@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -112,6 +113,18 @@ async def test_history_is_shown() -> None:
             '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n{"city": "Paris"}'
             "<|im_end|>\n<|im_start|>tool\nsun<|im_end|>\n<|im_start|>assistant\n"
         )
+
+
+async def test_a_model_whose_workers_are_away_is_not_an_unknown_one() -> None:
+    async with bench() as b:
+        assert isinstance(await b.chat(), Accepted)
+        bus = b.broker.connect()
+        await bus.models.delete(f"{subjects.model_token(card().name)}.{card().worker}")
+        with anyio.fail_after(10):
+            while isinstance(reply := await b.chat(), Accepted):
+                await anyio.lowlevel.checkpoint()
+        assert (reply.status, reply.code, reply.retryable) == (503, "unavailable", True)
+        await bus.close()
 
 
 REFUSED: list[tuple[dict[str, Any], int, str | None, str | None]] = [
