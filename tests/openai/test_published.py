@@ -13,7 +13,7 @@ from toolrail.errors import CallerError
 from toolrail.openai.chat import check_chat
 from toolrail.openai.responses import check_responses
 
-FUZZ = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def outcome(check: Callable[[bytes], object], data: bytes) -> str:
