@@ -133,6 +133,34 @@ def test_lengths_are_held_wherever_they_are_declared(family: str) -> None:
             assert takes(pair, grammar, value) == taken, (place, value)
 
 
+@pytest.mark.parametrize("family", COUNTING)
+@pytest.mark.parametrize("kind", ["any order", "open"])
+def test_lengths_are_held_in_any_order_and_beside_other_arguments(family: str, kind: str) -> None:
+    pair = dialect(family, family)
+    declared = {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "minLength": 2, "maxLength": 3},
+            "z": {"type": "integer"},
+        },
+        "required": ["text"],
+        "additionalProperties": kind == "open",
+    }
+    any_order = kind == "any order"
+    found = normalise(declared, style=pair.argument_style, any_order=any_order)
+    tool, options = Tool("write", found.schema), TagOptions(tool_arguments_any_order=any_order)
+    assert pair.left_free(tool, options) == ()
+    tag = pair.tag(ToolPolicy("named", (tool,)), "none", options)
+    assert tag is not None
+    grammar = compile_tag(tag_json(tag))
+    writes = [({"text": "<p"}, True), ({"text": "<"}, False), ({"text": "<p>x"}, False)]
+    writes += [({"text": "<p", "z": 1}, True), ({"z": 1, "text": "<p"}, any_order)]
+    if family not in ("gemma4", "minimax_m3"):  # in whose notations names are another matter
+        writes.append(({"text": "<p", "other": "x"}, kind == "open"))
+    for arguments, taken in writes:
+        assert accepts(grammar, pair.render([Call("write", json.dumps(arguments))])) == taken
+
+
 def test_strings_beyond_the_budget_are_checked_after_and_that_is_said() -> None:
     pair = dialect("deepseek_v41", "deepseek_v41")
     bound = {"type": "string", "minLength": 1, "maxLength": 300}

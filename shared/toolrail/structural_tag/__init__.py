@@ -74,6 +74,11 @@ def star(content: TagFormat) -> TagFormat:
     return {"type": "star", "content": content}
 
 
+def at_least(count: int, content: TagFormat) -> TagFormat:
+    """`content` so many times or more."""
+    return {"type": "repeat", "min": count, "max": -1, "content": content}
+
+
 def tag(begin: str, content: TagFormat, end: str) -> TagFormat:
     """`content` between two strings; free text in it stops at the first `end`."""
     return {"type": "tag", "begin": begin, "content": content, "end": end}

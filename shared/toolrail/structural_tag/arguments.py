@@ -17,6 +17,7 @@ from toolrail.structural_tag.elements import (
     MAX_WHITESPACE,
     UNSAFE_NAME,
     Elements,
+    is_listed,
     is_plain,
     json_schema,
     properties_of,
@@ -92,9 +93,11 @@ def _held_elements(style: XmlStyle, root: Mapping[str, object], options: TagOpti
         return Held(json_schema(style.style, root, any_order=any_order, excludes=excludes))
     if is_plain(root) and not any_order:
         return Held(writer.parameters(), writer.free)
-    reduced = as_mapping(writer.guarded(root, ""))
     if not style.reserved:
         excludes = [style.close]
+    if style.counted and is_listed(root):  # what counts characters is not the engine's style
+        return Held(writer.with_others(excludes, any_order=any_order), writer.free)
+    reduced = as_mapping(writer.guarded(root, ""))
     found = json_schema(style.style, reduced, any_order=any_order, excludes=excludes)
     return Held(found, writer.free)
 

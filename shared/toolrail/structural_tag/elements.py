@@ -18,11 +18,13 @@ from toolrail.schema.counting import MAX_LONGEST, counting
 from toolrail.structural_tag import (
     TagFormat,
     any_text,
+    at_least,
     const,
     either,
     optional,
     regex,
     sequence,
+    star,
     tag,
 )
 from toolrail.structural_tag.lengths import counted_text
@@ -75,8 +77,12 @@ def json_schema(
 
 def is_plain(root: Mapping[str, object]) -> bool:
     """Whether the root is a closed list of properties and nothing else."""
-    closed = root.get("additionalProperties") in (None, False)
-    return closed and root.keys() <= _ROOT | _ANNOTATIONS and "properties" in root
+    return root.get("additionalProperties") in (None, False) and is_listed(root)
+
+
+def is_listed(root: Mapping[str, object]) -> bool:
+    """Whether the root is a list of properties, and perhaps a schema for others."""
+    return root.keys() <= _ROOT | _ANNOTATIONS and "properties" in root
 
 
 def properties_of(root: Mapping[str, object]) -> Mapping[str, object]:
@@ -97,8 +103,6 @@ class Elements:
         self._guard: Final = (stop,) if stop else self._ends
         self._required: Final = {r for r in as_list(root.get("required")) if isinstance(r, str)}
         self.free: Final[list[str]] = []
-
-    # --- which values the engine's own style writes safely ---
 
     def is_native(self, value: object, depth: int = 0) -> bool:
         """Whether the engine's style keeps the guard of the closing tag for such a value."""
@@ -141,8 +145,6 @@ class Elements:
                 return found if is_mapping(found) else None
         return None
 
-    # --- the parameters, one by one ---
-
     def parameters(self) -> TagFormat:
         """The properties in declared order, the optional ones optional."""
         names = properties_of(self._root)
@@ -157,13 +159,29 @@ class Elements:
             self.free.append(f"properties/{name}: the name cannot be written in this format")
         for key in self._root.keys() - _ROOT - _ANNOTATIONS:
             self.free.append(f"{key}: not held beside parameters that are spelled out")
-        elements = [self._ordered(name) for name in names]
-        if any_order and names:
-            member = either([self._followed(name) for name in names])
-            elements = [_at_least(len(self._required & set(names)), member)]
+        elements = self._declared(names, any_order=any_order)
         if not is_plain(self._root):
             elements.append(self._others(names))
         return sequence(elements) if elements else const("")
+
+    def with_others(self, excludes: Sequence[str], *, any_order: bool) -> TagFormat:
+        """All parameters, then those that are not declared, as the engine's style writes them."""
+        elements = self._declared([*properties_of(self._root)], any_order=any_order)
+        others = self._root.get("additionalProperties")
+        if others not in (None, False):
+            rest = {"type": "object", "additionalProperties": others, **self._definitions()}
+            kept = as_mapping(self.guarded(rest, ""))
+            elements.append(
+                json_schema(self._style.style, kept, any_order=False, excludes=excludes)
+            )
+        return sequence(elements)
+
+    def _declared(self, names: Sequence[str], *, any_order: bool) -> list[TagFormat]:
+        if not any_order or not names:
+            return [self._ordered(name) for name in names]
+        member = either([self._followed(name) for name in names])
+        # As the engine holds any order: no fewer members than are required.
+        return [at_least(len(self._required & set(names)), member)]
 
     def _ordered(self, name: str) -> TagFormat:
         one = self._followed(name)
@@ -184,7 +202,7 @@ class Elements:
         kinds = {word: kind for kind, word in _kinds_told(style)}.values()
         ways = [self._other(names, "string", any_text(self._guard))]
         ways += [self._other(names, kind, self._json({"type": kind})) for kind in kinds]
-        return _star(sequence([either(ways), *after]))
+        return star(sequence([either(ways), *after]))
 
     def _other(self, names: Sequence[str], kind: str, content: TagFormat) -> TagFormat:
         """A parameter that the schema does not name, with a value of a JSON type."""
@@ -337,8 +355,6 @@ class Elements:
     def _closing(self) -> str:
         return (self._style.frame if self._style.framed else "") + self._style.close
 
-    # --- schemas that the engine holds, with the guard as an exclusion ---
-
     def guarded(self, node: object, path: str) -> object:
         """`node` less what the engine drops beside an exclusion, or forgets the exclusion for."""
         if items := as_list(node):
@@ -372,15 +388,6 @@ def _loosens_guard(key: str, value: object) -> bool:
     if isinstance(value, str):
         return key == "pattern" or (key == "format" and value not in _FORMATS)
     return type(value) is int and key in ("minLength", "maxLength")
-
-
-def _at_least(count: int, content: TagFormat) -> TagFormat:
-    """As the engine holds any order: no fewer members than are required."""
-    return {"type": "repeat", "min": count, "max": -1, "content": content}
-
-
-def _star(content: TagFormat) -> TagFormat:
-    return {"type": "star", "content": content}
 
 
 def _is_tame(constant: object) -> bool:
