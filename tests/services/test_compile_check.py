@@ -218,7 +218,7 @@ def test_a_process_that_is_killed_from_outside_is_replaced_and_the_check_passes(
 
 def test_a_long_check_leaves_a_process_for_the_others(portal: BlockingPortal) -> None:
     """One long turn, two processes: of two long checks one runs on, the other starts again."""
-    settings = replace(SETTINGS, compile_slice_s=0.05, compile_cpu_s=0.8)
+    settings = replace(SETTINGS, compile_slice_s=0.4, compile_cpu_s=1.0)
 
     async def body() -> None:
         check = CompileCheck(settings)
