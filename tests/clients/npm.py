@@ -57,14 +57,15 @@ def _install(folder: Path) -> None:
     folder.mkdir()
     for name in LOCKED:
         shutil.copy(SOURCES / name, folder)
-    flags = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+    flags = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+    flags += ["--fetch-retries=4", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=10000"]
     try:
         done = _run([NODE, _NPM, "ci", *flags], folder, {}, INSTALL_S)
     except subprocess.TimeoutExpired:
         _fail(f"npm could not install the clients in {INSTALL_S:.0f} s")
     if done.returncode:
         said = " ".join(done.stdout.split())
-        _fail(f"npm could not install the clients; is the registry reached? {said[:500]}")
+        _fail(f"npm could not install the clients; is the registry reached? {said[:300]}")
     if not any(folder.glob(_CODEX)):
         # It is an optional dependency, of which npm says nothing when it fails.
         _fail("npm could not install Codex's binary; is the registry reached?")
