@@ -58,7 +58,7 @@ def _install(folder: Path) -> None:
     for name in LOCKED:
         shutil.copy(SOURCES / name, folder)
     flags = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-    flags += ["--fetch-retries=4", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=10000"]
+    flags += ["--fetch-retries=4", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=9000"]
     try:
         done = _run([NODE, _NPM, "ci", *flags], folder, {}, INSTALL_S)
     except subprocess.TimeoutExpired:
