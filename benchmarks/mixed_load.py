@@ -120,7 +120,7 @@ class Load:
                     fate = await self._send(request(self._rng))
                 self.tally.fates[fate] += 1
                 if fate != "answered":
-                    await anyio.sleep(self._rng.uniform(0.1, 0.5))  # as clients do
+                    await anyio.sleep(self._rng.uniform(0.5, 2.0))  # as clients do
 
         async with self._client, anyio.create_task_group() as tasks:
             for _ in range(concurrency):
