@@ -251,7 +251,7 @@ class Choice:
             step.checks.append(kept.check())
         if name in self._plan.tools:
             return FinishedCall(name, "complete")
-        if self._plan.checkers:
+        if self._plan.checkers or self._plan.output.checks.fails:
             step.checks.append(Check(None))
         return FinishedCall(name, "unknown_tool")
 

@@ -125,11 +125,11 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is checked when it is complete, since the grammar does not hold all of it.
+    """What is checked when it is complete.
 
     `tools`: names of the functions whose arguments are, against their schemas in the ParseSpec;
-    `answer`: the schema of an answer that is. `fails`: a violation ends the request; else it is
-    reported alone.
+    `answer`: the schema of an answer that is. `fails`: a violation, and a call of a function that
+    is not offered, ends the request; else it is reported alone.
     """
 
     tools: tuple[str, ...] = ()

@@ -148,6 +148,36 @@ def test_under_fail_a_function_that_is_not_offered_is_a_failure(
     assert "untag" not in response.text
 
 
+HELD = {**closed(words={"type": "string"}), "required": ["words"]}
+"""A schema that the grammar holds as a whole, which this engine takes no notice of."""
+
+
+@pytest.mark.parametrize("content", ["someone else", "break it"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_under_fail_an_engine_without_its_grammar_is_noticed_in_every_api(
+    failing: pipeline.Pipeline, content: str, *, stream: bool
+) -> None:
+    function = {"name": "tag", "parameters": HELD}
+    said = [{"role": "user", "content": content}]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": ask(content, tools=[{"type": "function", "function": function}]),
+        "/v1/responses": {"input": content, "tools": [{"type": "function", **function}]},
+        "/v1/messages": {
+            "messages": said,
+            "max_tokens": 500,
+            "tools": [{"name": "tag", "input_schema": HELD}],
+        },
+    }
+    with failing.client() as client:
+        for path, body in bodies.items():
+            asked = {"model": "demo", **body, "stream": stream}
+            response = client.post(path, json=asked)
+            if not stream:
+                assert response.status_code == 502, (path, response.text)
+            problem = "does not offer" if content == "someone else" else "breaks its schema"
+            assert problem in response.text, path
+
+
 def test_an_answer_is_checked_like_arguments(failing: pipeline.Pipeline) -> None:
     format_ = {"type": "json_schema", "json_schema": {"name": "words", "schema": SCHEMA}}
     with failing.client() as client:

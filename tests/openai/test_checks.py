@@ -54,7 +54,7 @@ TOOLS = [offered("u", UNIQUE), offered("l", LONG, strict=True), offered("h", HEL
     [
         ("off", Checks(tools=("l",))),
         ("report", Checks(tools=("u", "l"))),
-        ("fail", Checks(tools=("u", "l"), fails=True)),
+        ("fail", Checks(tools=("u", "l", "h"), fails=True)),
     ],
 )
 def test_what_the_grammar_does_not_hold_is_checked(

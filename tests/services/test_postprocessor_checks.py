@@ -105,6 +105,18 @@ def checked_plan(schema: object = SCHEMA, *, answer: object = None) -> Plan:
     )
 
 
+def test_where_violations_fail_a_call_of_no_tool_does_though_no_tool_is_checked() -> None:
+    """A grammar held all of them, or there were none: an engine may not keep to it."""
+    made = plan(Output(checks=Checks(fails=True)), reasons=False)
+    assert not made.checkers
+    one = owned(Choice(made, ToyParser()))
+    one.fails = True
+    batch = table(one).on_frame(frame(delta("a[nobody:{}]", finish="stop")), 0)
+    (last,) = sent(batch)
+    assert last.failed is not None
+    assert last.failed.code == "model_output"
+
+
 def checks(text: str, made: Plan, *, finish: str = "stop") -> list[Check]:
     one = Choice(made, ToyParser())
     return one.feed(delta(text, finish=finish)).checks

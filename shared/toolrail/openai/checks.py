@@ -1,7 +1,9 @@
 """What of a request is left to be checked after generation, and what its report says then.
 
 `strict` is never silently weaker: what the grammar does not hold of a strict schema is checked
-whatever the deployment says. What nobody checks is reported as dropped.
+whatever the deployment says. What nobody checks is reported as dropped. A deployment that fails on
+violations has what the grammar holds checked, too: it would not notice otherwise that an engine
+does not keep to its grammar.
 """
 
 from __future__ import annotations
@@ -30,10 +32,13 @@ def left_to_check(
         _judged(line, deployment, is_custom=line.name in customs) for line in report.tools
     )
     held = None if report.answer is None else _judged(report.answer, deployment)
+    fails = deployment.argument_validation == "fail"
     checks = Checks(
-        tools=tuple(line.name for line in tools if _is_due(line)),
-        answer=answer if held is not None and _is_due(held) else None,
-        fails=deployment.argument_validation == "fail",
+        tools=tuple(
+            line.name for line in tools if _is_due(line) or (fails and line.name not in customs)
+        ),
+        answer=answer if held is not None and (fails or _is_due(held)) else None,
+        fails=fails,
     )
     return replace(constraint, report=replace(report, tools=tools, answer=held), checks=checks)
 
