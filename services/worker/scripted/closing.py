@@ -4,6 +4,9 @@ A step looks at what may follow. Where that is little, the token is taken that c
 fixed ranking. Where running text may follow, a way out of it is sought: a closing quote or bracket,
 or a string that the grammar spells out. Where that takes too long, other tokens are tried at every
 fork, each followed to its end.
+
+All of it is counted (see `work`). A walk that has spent its share searches no more: it takes the
+ways out that worked before, or the plain closers.
 """
 
 from __future__ import annotations
@@ -22,8 +25,11 @@ FORK_WIDTH: Final = 5
 SEARCH_STEPS: Final = 4_000
 """Bound of one search, in tokens tried."""
 
-EXITS_TRIED: Final = 400
-"""Bound of the search for one way out of running text, in ways tried."""
+EXIT_WORK: Final = 4_000
+"""Bound of the search for one way out of running text, in units of work."""
+
+_CHEAP_TRIES: Final = 8
+"""Ways of each kind tried at a step when the work of a walk is used up."""
 
 _CIRCLE_FROM: Final = 768
 """Ids from which a way that repeats itself is given up; arrays repeat themselves, too."""
@@ -54,7 +60,9 @@ class Closing:
         self._enders = [text for text in literals if _ENDER.search(text)]
         self.end_of_text = end_of_text
         self._exits: list[tuple[int, ...]] = []
+        self._encoded: dict[str, tuple[int, ...]] = {}
         self._steps_left = SEARCH_STEPS
+        self._misses = 0
 
     def step(self, trail: Trail) -> bool:
         """One move towards an end; False when there is none."""
@@ -75,12 +83,15 @@ class Closing:
 
     def exit(self, trail: Trail) -> tuple[int, ...] | None:
         """A way out of running text: ids after which little, or the end, may follow."""
-        for position, known in enumerate(self._exits):
+        for position, known in enumerate(self._exits[:_CHEAP_TRIES]):
             if self._leads_out(trail, known):
                 self._exits.insert(0, self._exits.pop(position))
                 return known
+        if trail.work.over_limit:
+            closers = self._lexicon.closers[:_CHEAP_TRIES]
+            return next(((i,) for i in closers if self._leads_out(trail, (i,))), None)
         found = self._find_exit(trail)
-        if found is not None:
+        if found is not None and found not in self._exits:
             self._exits.insert(0, found)
         return found
 
@@ -89,9 +100,9 @@ class Closing:
     ) -> list[int] | None:
         """The ids that `move` leads through to an end within `limit`; `trail` stays."""
         start = len(trail.ids)
-        while len(trail.ids) - start < limit and not trail.over:
+        while len(trail.ids) - start < limit and not trail.over and not trail.work.over_limit:
             ids = move(trail)
-            if not ids or not trail.push(*ids) or _circles(trail.ids[start:]):
+            if not ids or not trail.push(*ids) or _circles(trail, start):
                 break
         way = trail.ids[start:]
         over = trail.over
@@ -108,9 +119,10 @@ class Closing:
 
     def _ender(self, trail: Trail) -> Sequence[int] | None:
         """A string that closes something, such as `</function>`, where the grammar reads one."""
-        for text in self._enders:
+        enders = self._enders[:_CHEAP_TRIES] if trail.work.over_limit else self._enders
+        for text in enders:
             if trail.reads(text):
-                return tuple(self._encode(text))
+                return self._ids(text)
         return None
 
     def _nearest(self, trail: Trail) -> Sequence[int]:
@@ -129,8 +141,10 @@ class Closing:
 
     def _longest_word(self, trail: Trail) -> int:
         tokens = self._lexicon.tokens
-        words = [word for word in self._lexicon.words if trail.allows(word)]
-        return max(words or trail.choices(), key=lambda token_id: len(tokens[token_id]))
+        for word in self._lexicon.longest_words:
+            if trail.allows(word):
+                return word
+        return max(trail.choices(), key=lambda token_id: len(tokens[token_id]))
 
     def _best_move(self, trail: Trail, limit: int) -> Sequence[int]:
         """The move with the shortest way after it; the plain one where there is no fork."""
@@ -173,30 +187,40 @@ class Closing:
                 return (closer,)
         readable = [text for text in self._literals if trail.reads(text)]
         for text in readable:
-            if self._leads_out(trail, ids := tuple(self._encode(text))):
+            if self._leads_out(trail, ids := self._ids(text)):
+                self._misses = 0
                 return ids
-        return self._find_double_exit(trail, readable)
+        # The next word seldom opens a way of two strings: after each miss twice as long a break.
+        self._misses += 1
+        if self._misses & (self._misses - 1):
+            return None
+        found = self._find_double_exit(trail, readable)
+        if found is not None:
+            self._misses = 0
+        return found
 
     def _find_double_exit(self, trail: Trail, readable: Sequence[str]) -> tuple[int, ...] | None:
         """Two strings, where the first leads into other running text."""
-        tries = EXITS_TRIED
+        enough = trail.work.done + EXIT_WORK
         for first in readable:
-            ids = tuple(self._encode(first))
+            ids = self._ids(first)
             if not trail.push(*ids):
                 continue
             # Text that changes nothing of what may be read was itself running text.
             after = [text for text in self._literals if trail.reads(text)]
             found = None
             if after != list(readable):
-                for second in after[:tries]:
-                    tries -= 1
-                    if self._leads_out(trail, more := tuple(self._encode(second))):
-                        found = ids + more
-                        break
+                seconds = (self._ids(second) for second in after)
+                found = next((ids + more for more in seconds if self._leads_out(trail, more)), None)
             trail.pop(len(ids))
-            if found or tries <= 0:
+            if found or trail.work.done >= enough:
                 return found
         return None
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        if text not in self._encoded:
+            self._encoded[text] = tuple(self._encode(text))
+        return self._encoded[text]
 
     def _leads_out(self, trail: Trail, ids: Sequence[int]) -> bool:
         could_end = trail.can_end
@@ -221,10 +245,13 @@ class _Turns:
         return moves[(self._visits[visit] - 1) % len(moves)]
 
 
-def _circles(ids: Sequence[int]) -> bool:
-    """Whether `ids` end in the same stretch three times over."""
-    if len(ids) < _CIRCLE_FROM or len(ids) % _CIRCLE_EVERY:
+def _circles(trail: Trail, start: int) -> bool:
+    """Whether the ids from `start` end in the same stretch three times over."""
+    count = len(trail.ids) - start
+    if count < _CIRCLE_FROM or count % _CIRCLE_EVERY:
         return False
+    ids = trail.ids[start:]
+    trail.work.add(count // 3)
     return any(
         ids[-period:] == ids[-2 * period : -period] == ids[-3 * period : -2 * period]
         for period in range(1, len(ids) // 3 + 1)

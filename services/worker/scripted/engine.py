@@ -28,6 +28,7 @@ from services.worker.engine import (
 )
 from services.worker.scripted.playback import Output, Playback, output
 from services.worker.scripted.script import FIXED_ROW, Row
+from services.worker.scripted.work import Turns, WalkAbandonedError
 from toolrail.messages import Job
 from toolrail.tokens import Tokenizer
 
@@ -36,6 +37,9 @@ LAST_WORDS_S: Final = 0.05
 
 _CLOCK_GRAIN_S: Final = 0.001
 """Event loops keep time to about a millisecond: what is due within that is due."""
+
+WALKS_AT_ONCE: Final = 32
+"""Walks that take turns; more wait until one of these is done."""
 
 _INLINE_DECODE: Final = 2048
 """Longest prompt, in ids, decoded without a thread."""
@@ -54,8 +58,15 @@ class Walker(Protocol):
         """Do once what every walk needs. Blocks."""
         ...
 
-    def output(self, job: Job) -> Output | None:
-        """The choice that the job's grammar allows; None when it has none. Blocks."""
+    def wants(self, job: Job) -> bool:
+        """Whether there is a walk for the job."""
+        ...
+
+    def output(self, job: Job, pause: Callable[[], None] | None = None) -> Output | None:
+        """The choice that the job's grammar allows; None when it has none. Blocks.
+
+        Calls `pause` every few milliseconds of work.
+        """
         ...
 
 
@@ -67,6 +78,7 @@ class _Run:
         self.due = 0.0
         self.steps: deque[Step] = deque()
         self.over = False
+        self.preparing = anyio.CancelScope()
         self._dead = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -81,9 +93,11 @@ class _Run:
         self.steps.clear()
         self.over = False
         self.push(step)
+        self.preparing.cancel()
 
     def kill(self) -> None:
         self._dead = True
+        self.preparing.cancel()
         self._wake()
 
     async def take(self) -> Step:
@@ -141,8 +155,8 @@ class ScriptedEngine:
         self._runs: dict[str, _Run] = {}
         self._timer: asyncio.Handle | None = None
         self._dead = False
-        # One at a time: many threads of pure Python would hold up the event loop.
-        self._walking = anyio.CapacityLimiter(1)
+        self._walking = anyio.CapacityLimiter(WALKS_AT_ONCE)
+        self._turns = Turns()
         self.started = 0
         self.steps = 0
 
@@ -181,8 +195,9 @@ class ScriptedEngine:
         run = self._runs[name] = _Run()
         self.started += 1
         try:
-            playback = await self._playback(job, may_die=job.attempt == 0 and not redelivered)
-            self._begin(run, playback)
+            with run.preparing:
+                playback = await self._playback(job, may_die=job.attempt == 0 and not redelivered)
+                self._begin(run, playback)
             while True:
                 step = await run.take()
                 yield step
@@ -225,14 +240,36 @@ class ScriptedEngine:
     async def _playback(self, job: Job, *, may_die: bool) -> Playback:
         row = await self._row(job)
         whole: Output | None = None
-        if self._walker is not None:
-            whole = await anyio.to_thread.run_sync(self._walker.output, job, limiter=self._walking)
+        if self._walker is not None and self._walker.wants(job):
+            whole = await self._walk(self._walker, job)
         if whole is None:
             ids = row.token_ids
             if ids is None:
                 ids = await self._tokenizer.encode(row.text or "")
             whole = output(ids, row.finish, job, self._model.end_of_text)
         return Playback(job, row, whole, may_die=may_die, vocab_size=self.vocab_size)
+
+    async def _walk(self, walker: Walker, job: Job) -> Output | None:
+        """A walk in a thread, in turn with the others; one nobody waits for ends at its next."""
+        left = False
+
+        def pause() -> None:
+            self._turns.give_way()
+            if left:
+                raise WalkAbandonedError
+
+        def walk() -> Output | None:
+            with self._turns:
+                if left:
+                    raise WalkAbandonedError
+                return walker.output(job, pause)
+
+        try:
+            return await anyio.to_thread.run_sync(
+                walk, abandon_on_cancel=True, limiter=self._walking
+            )
+        finally:
+            left = True
 
     async def _row(self, job: Job) -> Row:
         prompt: str | None = None

@@ -56,6 +56,7 @@ class Lexicon:
         tokens: bytes of every id.
         words: ids of ` word`, readable in running text.
         first_words: ids of `Word`.
+        longest_words: `words`, the longest first.
         closers: ids of one to four closing quotes or brackets, shortest first.
         blank: ids with nothing to read: whitespace, control characters, half characters.
         opening: ids that open something beside what they begin with, as `:"(` does.
@@ -69,6 +70,7 @@ class Lexicon:
         plain = [(token_id, data) for token_id, data in enumerate(tokens) if token_id not in hidden]
         letters = [token_id for token_id, data in plain if _LETTERS.fullmatch(data)]
         self.words = [i for i, data in plain if _WORD.fullmatch(data)] or letters
+        self.longest_words = sorted(self.words, key=lambda i: len(tokens[i]), reverse=True)
         self.first_words = [i for i, data in plain if _FIRST_WORD.fullmatch(data)] or letters
         self.closers = sorted(
             (token_id for token_id, data in plain if _CLOSER.fullmatch(data)),

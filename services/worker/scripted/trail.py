@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from services.worker.scripted.lexicon import Order
+from services.worker.scripted.work import Work
 from toolrail.grammar import CompiledGrammar, Matcher
 
 LITERALS_KEPT: Final = 128
@@ -15,6 +16,12 @@ LITERALS_KEPT: Final = 128
 
 _WIDE_SHARE: Final = 8
 """Where more than one in so many tokens may follow, the grammar allows running text."""
+
+_LOOK_WORK: Final = 4
+"""Units of work that it takes to see all that may follow."""
+
+_IDS_A_UNIT: Final = 64
+"""Ids gone through in the time of one call of the matcher."""
 
 _FEW: Final = 64
 """Up to so many ids are sorted; of more, those that may follow are picked out of the order."""
@@ -28,9 +35,13 @@ class Trail:
 
     Attributes:
         ids: what was accepted.
+        work: what it cost so far, searches and all.
     """
 
-    def __init__(self, compiled: CompiledGrammar, end_of_text: int) -> None:
+    def __init__(
+        self, compiled: CompiledGrammar, end_of_text: int, work: Work | None = None
+    ) -> None:
+        self.work = work or Work()
         self._matcher = Matcher(compiled)
         self._wide_from = compiled.vocab_size // _WIDE_SHARE
         self._end_of_text = end_of_text
@@ -62,6 +73,7 @@ class Trail:
         """The ids that may follow, the end of text left out, ascending."""
         mask = self._look()
         if self._count > _FEW:
+            self.work.add((len(mask) + self._count) // _IDS_A_UNIT)
             return [
                 (position << 3) + bit
                 for position, byte in enumerate(mask)
@@ -83,13 +95,16 @@ class Trail:
         if self._count <= _FEW:
             yield from sorted(self.choices(), key=order.position.__getitem__)
             return
-        for token_id in order.ids:
+        for scanned, token_id in enumerate(order.ids):
+            if not scanned % _IDS_A_UNIT:
+                self.work.add()
             if mask[token_id >> 3] >> (token_id & 7) & 1 and token_id != self._end_of_text:
                 yield token_id
 
     def push(self, *token_ids: int) -> bool:
         """Go on with all of `token_ids`, or with none if they may not follow."""
         for done, token_id in enumerate(token_ids):
+            self.work.add()
             if not self._matcher.accept_token(token_id):
                 self.pop(done)
                 return False
@@ -100,12 +115,14 @@ class Trail:
     def pop(self, count: int) -> None:
         """Take the last `count` ids back."""
         if count:
+            self.work.add()
             self._matcher.rollback(count)
             del self.ids[-count:]
             self._mask = None
 
     def reads(self, text: str) -> bool:
         """Whether `text` may follow; the position stays."""
+        self.work.add()
         if not self._matcher.accept_string(text):
             return False
         self._matcher.rollback()
@@ -113,6 +130,7 @@ class Trail:
 
     def _look(self) -> bytes:
         if self._mask is None:
+            self.work.add(_LOOK_WORK)
             self._mask = self._matcher.allowed()
             self._count = int.from_bytes(self._mask, "little").bit_count()
         return self._mask

@@ -3,7 +3,7 @@
 A walk is free for a while, choosing readable tokens among those the grammar allows, and then takes
 a short way to an end. The whole choice is worked out before its first step, so that a walk which
 would not close within `max_tokens` can be cut back to where it would. The same job always gives the
-same ids, hence a resumed job goes on where it was.
+same ids, hence a resumed job goes on where it was. What a walk may cost is bounded by `work`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import json
 import random
 from collections import OrderedDict
+from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
@@ -21,6 +22,7 @@ from services.worker.scripted.lexicon import Lexicon
 from services.worker.scripted.playback import Output
 from services.worker.scripted.trail import Trail, literals
 from services.worker.scripted.wandering import Pen
+from services.worker.scripted.work import Work
 from toolrail.grammar import CompiledGrammar, GrammarError, Vocabulary, check_tag
 from toolrail.messages import Guidance, Job
 from toolrail.tokens import Tokenizer
@@ -32,7 +34,7 @@ FREE_CHOICES: Final = (6, 36)
 
 
 class GrammarWalker:
-    """Walks for one tokenizer. Blocks for milliseconds; safe to call from several threads.
+    """Walks for one tokenizer. Blocks, with pauses; safe to call from several threads.
 
     `seed` makes the walks of one worker differ from another's; workers of one model should share
     it, so that a request moved between them continues.
@@ -57,8 +59,14 @@ class GrammarWalker:
         self._vocabulary = Vocabulary(tokens, (self._end_of_text,))
         self.lexicon = Lexicon(tokens, self._tokenizer.special_tokens.values())
 
-    def output(self, job: Job) -> Output | None:
+    def wants(self, job: Job) -> bool:
+        """Whether something constrains `job`."""
+        return constrained(job.guidance)
+
+    def output(self, job: Job, pause: Callable[[], None] | None = None) -> Output | None:
         """The choice for `job`; None when nothing constrains it.
+
+        `pause` is called every few milliseconds of work; what it raises ends the walk.
 
         Raises:
             RefusedError: the grammar engine refuses the constraint.
@@ -68,19 +76,19 @@ class GrammarWalker:
         if tag is None:
             return None
         compiled, spelled_out = self._grammar(tag)
-        closing = Closing(self.lexicon, spelled_out, self._tokenizer.encode_now, self._end_of_text)
         prefix = job.prefix_token_ids
-        ids = self._walk(job, Trail(compiled, self._end_of_text), closing)
+        ids = self._walk(job, Trail(compiled, self._end_of_text, Work(pause)), spelled_out)
         if tuple(ids[: len(prefix)]) != prefix:
-            trail = Trail(compiled, self._end_of_text)
+            trail = Trail(compiled, self._end_of_text, Work(pause))
             if not trail.push(*prefix):
                 raise EngineFailedError("the grammar rejects the ids to go on from")
-            ids = self._walk(job, trail, closing)
+            ids = self._walk(job, trail, spelled_out)
         closed = ids[-1:] == [self._end_of_text]
         return Output(tuple(ids), "stop" if closed else "length")
 
-    def _walk(self, job: Job, trail: Trail, closing: Closing) -> list[int]:
+    def _walk(self, job: Job, trail: Trail, spelled_out: list[str]) -> list[int]:
         """All ids of the choice, those already on `trail` included."""
+        closing = Closing(self.lexicon, spelled_out, self._tokenizer.encode_now, self._end_of_text)
         start = len(trail.ids)
         limit = job.sampling.max_tokens
         rng = random.Random(self._seed_of(job))
@@ -103,7 +111,7 @@ class GrammarWalker:
     def _to_the_limit(
         self, trail: Trail, closing: Closing, wandered: list[int], limit: int
     ) -> list[int]:
-        """What a model writes whose budget is too small: a part."""
+        """What a model writes whose budget is too small: a part, or an end found by chance."""
         trail.push(*wandered[len(trail.ids) :])
         while len(trail.ids) < limit and not trail.over:
             if not closing.step(trail):
@@ -136,6 +144,12 @@ class GrammarWalker:
             return f"{self._seed}/{job.request_id}/{job.choice}"
         prompt = hashlib.sha256(repr(job.prompt_token_ids).encode()).hexdigest()
         return f"{self._seed}/{job.sampling.seed}/{prompt}"
+
+
+def constrained(guidance: Guidance) -> bool:
+    """Whether `guidance` holds the output in any way."""
+    held = (guidance.structural_tag, guidance.json_schema, guidance.regex)
+    return any(one is not None for one in (*held, guidance.choice, guidance.grammar))
 
 
 def constraint(guidance: Guidance) -> str | None:
