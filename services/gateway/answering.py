@@ -144,7 +144,7 @@ class _Answering:
         self._stage = "wait"
         self._outcome.model = reply.model
         self._outcome.stream = reply.stream
-        deltas = await generation.first()
+        deltas = await generation.first(stream=reply.stream)
         if isinstance(deltas, Failed):
             await self._refuse(deltas)
             return

@@ -103,12 +103,18 @@ class Generation:
             self._stream.accepted(reply.instance, reply.handed, trace_headers)
         return reply
 
-    async def first(self) -> list[EventDelta] | Failed:
-        """The first deltas, or the failure that came before any output."""
+    async def first(self, *, stream: bool) -> list[EventDelta] | Failed:
+        """The first deltas, or the failure that came before any output.
+
+        Where both came together, a `stream` begins with the output and ends with the failure,
+        as it would have, had they come one after the other.
+        """
         until = anyio.current_time() + self._settings.first_event_timeout_s
         deltas = await self.take(until)
         if not deltas:
             return self.failure("deadline", "the answer did not begin in time")
+        if stream and any(delta.events for delta in deltas):
+            return deltas
         return failure_in(deltas) or deltas
 
     async def rest(self) -> list[EventDelta] | Failed:

@@ -22,6 +22,7 @@ from services.postprocessor.choice import Choice, Step
 from services.postprocessor.failures import failure
 from services.postprocessor.joining import portions
 from services.postprocessor.run import LOST, Cause, Drop, Migration, Run
+from toolrail.events import CallEnd
 from toolrail.messages import (
     OWNER_STOPPING,
     Cancel,
@@ -167,8 +168,8 @@ class RequestStream:
         resumed_s = run.take(delta, worker, now_s)
         if delta.finish == "abort":
             outcome = self.migrate(run, "aborted", now_s)
-        elif delta.finish == "error":
-            outcome = self._failed(run, delta, now_s)
+        elif delta.finish == "error" and delta.error_code == "lost":  # another may do better
+            outcome = self.migrate(run, "failed", now_s)
         elif run.held is not None:
             run.parked.append(delta)
             outcome = Outcome()
@@ -190,11 +191,24 @@ class RequestStream:
         want = run.want(now_s)
         return want if not self.term else msgspec.structs.replace(want, term=self.term)
 
-    def _failed(self, run: Run, delta: TokenDelta, now_s: float) -> Outcome:
-        if delta.error_code == "lost":  # another worker may do better
-            return self.migrate(run, "failed", now_s)
+    def _failed(self, run: Run, delta: TokenDelta) -> Outcome:
+        """The engine gave up: what it wrote until then leaves, also what was held back, unended."""
         message = delta.error or "the engine failed this request"
-        return self.fail(delta.error_code or "engine", message)
+        code = delta.error_code or "engine"
+        if not (delta.token_ids or run.choice.completion_tokens):
+            return self.fail(code, message)
+        step = run.choice.feed(msgspec.structs.replace(delta, finish="length"))
+        step.end = None
+        match step.events:
+            case [*_, CallEnd(complete=False)]:  # it is the failure that ends the call
+                step.events.pop()
+            case _:
+                pass
+        is_held = self.fails and bool(step.checks)
+        said = self._deltas(delta.choice, step) if _says(step) and not is_held else []
+        outcome = self.fail(code, message)
+        outcome.deltas, outcome.step = said + outcome.deltas, step
+        return outcome
 
     def migrate(self, run: Run, cause: Cause, now_s: float) -> Outcome:
         """Let `run` go on with another worker, or fail when it has moved too often."""
@@ -204,6 +218,8 @@ class RequestStream:
         return Outcome(migration=migration, cancel=run.cancel_older())
 
     def _step(self, run: Run, delta: TokenDelta) -> Outcome:
+        if delta.finish == "error":
+            return self._failed(run, delta)
         step = run.choice.feed(delta)
         if not step.checks:
             return self._pass(run, delta.choice, step, ())
@@ -248,7 +264,7 @@ class RequestStream:
             outcome.cancel = Cancel(
                 request_id=self.request_id, choice=choice, reason="the choice has ended"
             )
-        if step.events or step.logprobs or step.call_held or step.end is not None:
+        if _says(step):
             outcome.deltas = self._deltas(choice, step)
         return outcome
 
@@ -383,6 +399,10 @@ class RequestStream:
     def _number(self) -> int:
         self._seq += 1
         return self._seq - 1
+
+
+def _says(step: Step) -> bool:
+    return bool(step.events or step.logprobs or step.call_held or step.end is not None)
 
 
 def _judged(checks: Iterable[Check]) -> tuple[list[Verdict], list[Check]]:

@@ -20,7 +20,17 @@ from tests.services.gateway_double import (
 )
 from toolrail.bus import subjects
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart, ReasoningDelta
-from toolrail.messages import TERM_STEP, ChoiceEnd, Failed, Prepare, Reply
+from toolrail.messages import (
+    SCHEMA_VERSION,
+    TERM_STEP,
+    ChoiceEnd,
+    EventDelta,
+    EventFrame,
+    Failed,
+    Prepare,
+    Reply,
+    encode,
+)
 from toolrail.settings import GatewaySettings
 
 pytestmark = pytest.mark.anyio
@@ -214,6 +224,35 @@ async def test_a_failure_after_the_first_event_is_an_event() -> None:
         assert answer.complete
         assert answer.events[-1]["error"]["message"] == "it broke"
         assert s.metric("toolrail_errors_total", code="engine", stage="stream") == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_failure_together_with_the_first_event_is_like_one_after_it(
+    *, stream: bool
+) -> None:
+    async with stack(stream=stream) as s:
+        answer = s.visit()
+        rid = await s.peers.request()
+        failed = Failed(request_id=rid, code="engine", message="it broke")
+        term = s.peers.prepared[-1].term
+        deltas = (
+            EventDelta(rid, 0, 0, tuple(text("a")), term=term),
+            EventDelta(rid, 1, 0, failed=failed, term=term),
+        )
+        frame = EventFrame(SCHEMA_VERSION, POSTPROCESSOR, deltas)
+        await s.peers.bus.publish(s.gateway.streams.reply_subject, encode(frame))
+        await answer.end()
+        assert answer.status == (200 if stream else 500)
+        error = answer.events[-1]["error"] if stream else answer.error
+        assert error["message"] == "it broke"
+        if stream:
+            (content,) = (
+                choice["delta"]["content"]
+                for event in answer.events[:-1]
+                for choice in event["choices"]
+                if choice["delta"].get("content")
+            )
+            assert content == "a"
 
 
 async def test_a_failure_after_the_first_event_of_an_object_is_a_status() -> None:

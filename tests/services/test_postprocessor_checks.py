@@ -201,6 +201,18 @@ def test_a_parked_call_is_checked_in_its_turn() -> None:
     assert [cancel.request_id for _, cancel in last.cancels] == ["r"]
 
 
+def test_an_error_waits_for_the_check_of_what_came_before_it() -> None:
+    one = owned(failing_choice())
+    one.fails = True
+    streams = table(one)
+    outcome = held(streams.on_frame(frame(delta(FINE)), 0))
+    assert sent(streams.on_frame(frame(delta("x", 1, finish="error", error="e")), 0)) == []
+    *said, last = sent(streams.on_verdicts(one, 0, made(outcome), 0))
+    assert CallEnd(0) in said[0].events
+    assert last.failed is not None
+    assert last.failed.code == "engine"
+
+
 def test_a_stream_that_was_cancelled_while_it_waited_says_nothing_more() -> None:
     one = owned(failing_choice())
     one.fails = True

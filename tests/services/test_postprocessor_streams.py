@@ -6,7 +6,7 @@ from services.postprocessor.choice import Choice
 from services.postprocessor.stream import RequestStream, Timeouts
 from services.postprocessor.streams import TOLD_KEPT, Batch, Streams
 from tests.services.postprocessing import choice, delta, plain_choice
-from toolrail.events import CallEnd, TextDelta
+from toolrail.events import ArgumentsDelta, CallEnd, CallStart, TextDelta
 from toolrail.messages import (
     OWNER_STOPPING,
     Cancel,
@@ -309,6 +309,22 @@ def test_an_error_of_the_worker_fails_the_stream(
     assert failed is not None
     assert (failed.code, failed.status, failed.message) == (expected, status, "no such grammar")
     assert [c.choice for _, c in batch.cancels] == [None]  # the other choice still runs
+
+
+def test_what_came_with_an_error_and_what_was_held_back_leave_before_it() -> None:
+    streams = table(stream(plain_choice(Output(stop=("END",)))))
+    assert sent(streams.on_frame(frame(delta("E")), 0)) == []
+    batch = streams.on_frame(frame(delta("N!", 1, finish="error", error="x")), 0)
+    said, last = sent(batch)
+    assert (said.seq, said.events, said.end, said.usage) == (0, (TextDelta("EN!"),), None, None)
+    assert (last.seq, last.failed is not None) == (1, True)
+
+
+def test_a_call_that_an_error_cut_is_not_ended() -> None:
+    streams = table(stream(choice()))
+    batch = streams.on_frame(frame(delta("[f:{", finish="error", error="x")), 0)
+    assert sent(batch)[0].events == (CallStart(0, "f"), ArgumentsDelta(0, "{"))
+    assert failure_code(batch) == "engine"
 
 
 def test_a_run_that_the_worker_gave_up_is_lost() -> None:
