@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from opentelemetry.trace import Span, StatusCode
@@ -28,6 +28,7 @@ from services.gateway.exchange import (
 from services.gateway.failures import error_body, failure, failure_of, http_status
 from services.gateway.gateway import Gateway
 from services.gateway.messages import errors as messages_errors
+from services.gateway.messages import models as messages_models
 from services.gateway.messages.count import count_tokens
 from services.gateway.messages.surface import create_message
 from services.gateway.responses import retrieval
@@ -52,6 +53,7 @@ class Route:
         error_status: the status of a failure in its API.
         id_header: what clients of its API know a request's id by, beside `x-request-id`.
         public: whether it needs no API key.
+        shared: several APIs have it: clients of Messages, who say so, are answered in its words.
     """
 
     label: str
@@ -60,21 +62,23 @@ class Route:
     public: bool = False
     error_status: ErrorStatus = http_status
     id_header: bytes = X_REQUEST_ID
+    shared: bool = False
 
 
-def _route(
-    label: str, *, error_body: ErrorShape = error_body, public: bool = False, **handlers: Handler
-) -> Route:
+def _route(label: str, *, public: bool = False, shared: bool = False, **handlers: Handler) -> Route:
     if "GET" in handlers:
         handlers["HEAD"] = handlers["GET"]  # the server leaves the body out
-    return Route(label, handlers, error_body, public)
+    return Route(label, handlers, public=public, shared=shared)
 
 
-def _messages_route(label: str, handler: Handler) -> Route:
-    return Route(
-        label,
-        {"POST": handler},
-        messages_errors.error_body,
+def _messages_route(label: str, **handlers: Handler) -> Route:
+    return _in_words_of_messages(Route(label, handlers))
+
+
+def _in_words_of_messages(route: Route) -> Route:
+    return replace(
+        route,
+        error_body=messages_errors.error_body,
         error_status=messages_errors.error_status,
         id_header=b"request-id",
     )
@@ -85,15 +89,15 @@ ROUTES: Final[Mapping[str, Route]] = {
     for route in (
         _route("/v1/chat/completions", POST=chat_completions),
         _route("/v1/responses", POST=create_response),
-        _messages_route("/v1/messages", create_message),
-        _messages_route("/v1/messages/count_tokens", count_tokens),
-        _route("/v1/models", GET=discovery.list_models),
+        _messages_route("/v1/messages", POST=create_message),
+        _messages_route("/v1/messages/count_tokens", POST=count_tokens),
+        _route("/v1/models", shared=True, GET=discovery.list_models),
         _route("/health", public=True, GET=discovery.health),
         _route("/live", public=True, GET=discovery.live),
         _route("/metrics", GET=discovery.metrics),
     )
 }
-_MODEL: Final = _route("/v1/models/{id}", GET=discovery.show_model)
+_MODEL: Final = _route("/v1/models/{id}", shared=True, GET=discovery.show_model)
 _RESPONSE: Final = _route("/v1/responses/{id}", GET=retrieval.retrieve, DELETE=retrieval.delete)
 _CANCEL: Final = _route("/v1/responses/{id}/cancel", POST=retrieval.cancel)
 _INPUT_ITEMS: Final = _route("/v1/responses/{id}/input_items", GET=retrieval.input_items)
@@ -102,11 +106,13 @@ _OF_RESPONSE: Final[Mapping[str, Route]] = {
     retrieval.CANCEL: _CANCEL,
     retrieval.INPUT_ITEMS: _INPUT_ITEMS,
 }
-_OTHER: Final = Route("other", {})
+_OTHER: Final = Route("other", {}, shared=True)
+_OTHER_OF_MESSAGES: Final = _messages_route("other")
+_BELOW_MESSAGES: Final = "/v1/messages/"
 
 
 def route_of(path: str) -> Route:
-    """The route of a path; `other`, which answers nothing, for paths that have none."""
+    """The route of a path; `other`, which has no handlers, for paths that have none."""
     route = ROUTES.get(path)
     if route is not None:
         return route
@@ -115,7 +121,7 @@ def route_of(path: str) -> Route:
     name, slash, what = path.removeprefix(retrieval.PREFIX).partition("/")
     if name and path.startswith(retrieval.PREFIX):
         return _OF_RESPONSE.get(slash + what, _OTHER)
-    return _OTHER
+    return _OTHER_OF_MESSAGES if path.startswith(_BELOW_MESSAGES) else _OTHER
 
 
 class App:
@@ -130,6 +136,8 @@ class App:
             raise ValueError(f"no {scope['type']} here")  # the ASGI way to decline
         exchange = Exchange(scope, receive, send, request_id=ids.new_request_id())
         route = route_of(exchange.path)
+        if route.shared and messages_models.is_wanted(exchange):
+            route = _in_words_of_messages(route)
         exchange.error_body = route.error_body
         exchange.error_status = route.error_status
         exchange.id_header = route.id_header
@@ -183,7 +191,7 @@ class App:
             await exchange.send(200, b"", headers=preflight)
             return None
         request = f"{exchange.method[:16]} {exchange.path[:200]}"
-        if route is _OTHER:
+        if not route.handlers:
             error = CallerError(f"Unknown URL: {request}", code="unknown_url", status=404)
             return await self._fail(exchange, failure_of(error))
         error = CallerError(f"Not allowed: {request}", code="method_not_allowed", status=405)

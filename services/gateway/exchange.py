@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
 import anyio
+import msgspec
 
 from services.gateway import ids
 from services.gateway.failures import error_body, error_event, http_status, retry_after_s
@@ -195,6 +196,7 @@ class Exchange:
 
     async def send_error(self, failed: Failed, *, headers: Iterable[Header] = ()) -> None:
         """Answer with an error object, and Retry-After where it makes sense."""
+        failed = self._named(failed)
         extra = [_JSON, *headers]
         seconds = retry_after_s(failed)
         if seconds is not None:
@@ -206,9 +208,15 @@ class Exchange:
         if not self.status:
             await self.send_error(failed, headers=headers)
         elif self._error_event is not None and not self.complete:
-            await self.write(self._error_event(failed), last=True)
+            await self.write(self._error_event(self._named(failed)), last=True)
         elif not self.complete:
             await self.abort()
+
+    def _named(self, failed: Failed) -> Failed:
+        """`failed`, with the request's id: some APIs say it in the body."""
+        if failed.request_id:
+            return failed
+        return msgspec.structs.replace(failed, request_id=self.request_id)
 
     async def start_events(self, error: ErrorShape = error_event) -> None:
         """Answer 200 with a stream of server-sent events; `error` is how a failure would end it."""

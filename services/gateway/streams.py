@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+import msgspec
+
 from services.gateway.failures import failure
 from services.gateway.heard import Heard
 from toolrail.bus import subjects
@@ -185,6 +187,7 @@ class Stream:
     def fail(self, failed: Failed) -> None:
         """End it here with a failure. The postprocessor does not know: closing will cancel."""
         if not (self._deaf or self.ended):
+            failed = msgspec.structs.replace(failed, request_id=self.request_id)
             self._append(EventDelta(self.request_id, self._next_seq, 0, failed=failed), 1)
             self._deaf = True
 

@@ -355,7 +355,38 @@ async def test_refusals_before_the_body_are_of_its_shape(
         told = await s.visit(**({"path": PATH} | request_)).end()
         assert told.status == status
         assert told.json["error"]["type"] == kind
-        assert told.headers["request-id"]
+        assert told.json["request_id"] == told.headers["request-id"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "says_version"),
+    [
+        ("GET", "/v1/models/nope", True),
+        ("POST", "/v1/complete", True),
+        ("POST", f"{PATH}/batches", True),
+        ("POST", f"{PATH}/batches", False),
+        ("POST", f"{PATH}/", False),
+    ],
+)
+async def test_what_is_not_there_is_told_in_its_words(
+    method: str, path: str, *, says_version: bool
+) -> None:
+    headers = {"anthropic-version": "2023-06-01"} if says_version else {}
+    async with stack() as s:
+        told = await s.visit(method, path, headers=headers, body=b"").end()
+        assert (told.status, told.json["type"]) == (404, "error")
+        assert told.json["error"]["type"] == "not_found_error"
+        assert told.json["request_id"] == told.headers["request-id"]
+
+
+async def test_a_wrong_method_of_a_shared_route_is_told_in_its_words() -> None:
+    headers = {"anthropic-version": "2023-06-01"}
+    async with stack() as s:
+        told = await s.visit("POST", "/v1/models", headers=headers).end()
+        assert (told.status, told.headers["allow"]) == (405, "GET, HEAD")
+        assert told.json["error"]["type"] == "invalid_request_error"
+        plain = await s.visit("POST", "/v1/models").end()
+        assert plain.json["error"]["code"] == "method_not_allowed"
 
 
 async def test_a_full_queue_is_529_and_says_when_to_come_again() -> None:
