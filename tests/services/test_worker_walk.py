@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from itertools import pairwise
+from threading import Event
 from typing import Any
 
+import anyio
 import jsonschema
 import pytest
 
-from services.worker.engine import EngineFailedError, RefusedError
+from services.worker.engine import EngineDeadError, EngineFailedError, RefusedError
 from services.worker.scripted.closing import Closing
 from services.worker.scripted.engine import ScriptedEngine
+from services.worker.scripted.playback import Output
 from services.worker.scripted.script import parse
 from services.worker.scripted.trail import Trail, literals
 from services.worker.scripted.walk import GrammarWalker, constraint
-from tests.services.worker_kit import END_ID, TOKENIZER, ids, job, model
+from services.worker.scripted.work import SLICE_WORK, WALK_WORK, WalkAbandonedError, Work
+from tests.services.worker_kit import END_ID, TOKENIZER, ids, job, model, until
 from toolrail.errors import ConfigError
 from toolrail.events import CallEnd
 from toolrail.families import dialect, families
 from toolrail.grammar import accepts, compile_tag
-from toolrail.messages import Guidance, Sampling
+from toolrail.messages import Guidance, Job, Sampling
 from toolrail.parsing import ParseSpec
 from toolrail.structural_tag import TagOptions
 from toolrail.tools import Tool, ToolChoice, ToolPolicy
@@ -68,6 +74,18 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "required": ["code", "day", "word"],
     },
     "anything": {"type": "object"},
+    "parts": OBJECT
+    | {
+        "properties": {
+            "to": {"type": "string", "format": "email"},
+            "labels": {
+                "type": "array",
+                "items": {"type": "string", "pattern": "[A-Z]"},
+                "minItems": 2,
+            },
+        },
+        "required": ["to", "labels"],
+    },
 }
 
 
@@ -175,6 +193,7 @@ SHORTEST = {
     "many optional before one required": ('{"on":1}', "<parameter=on>1</parameter>"),
     "patterns": ('{"code":"AAA-11","day":"1111-11-11","word":"aaaa"}', None),
     "anything": ("{}", ""),
+    "parts": (None, None),
 }
 """The shortest arguments there are, as JSON and as XML."""
 
@@ -340,6 +359,123 @@ def test_walks_of_every_family_close_and_parse_to_whole_calls(name: str) -> None
                 assert ends, (choice, text)
             elif choice == "none":
                 assert not ends, (choice, text)
+
+
+ENDLESS = tag({"type": "regex", "pattern": "([ -~]*[A-M][N-Z]){40}"})
+"""Running text whose end no closer and no literal leads to."""
+
+
+def test_a_walk_without_a_way_out_costs_no_more_than_its_share_and_ends_by_length() -> None:
+    one = job(guidance=Guidance(structural_tag=ENDLESS), sampling=Sampling(max_tokens=300))
+    pauses: list[int] = []
+    found = WALKER.output(one, lambda: pauses.append(1))
+    assert found is not None
+    assert (len(found.token_ids), found.finish) == (300, "length")
+    assert 1 < len(pauses) <= 2 * WALK_WORK / SLICE_WORK
+    assert WALKER.output(one) == found
+
+
+def test_the_work_between_two_pauses_is_bounded_and_so_is_the_search() -> None:
+    compiled = compile_tag(ENDLESS, TOKENIZER.token_bytes(), (END_ID,))
+    pauses = [0]
+    work = Work(lambda: pauses.append(work.done), limit=20_000)
+    closing = Closing(WALKER.lexicon, literals(compiled), TOKENIZER.encode_now, end_of_text=END_ID)
+    trail = Trail(compiled, END_ID, work)
+    while not work.over_limit:
+        assert closing.shorter_way(trail, 4000) is None
+    assert work.done < 20_000 + SLICE_WORK
+    assert max(b - a for a, b in pairwise(pauses)) < 2 * SLICE_WORK
+    before = work.done
+    for _ in range(100):
+        assert closing.step(trail)
+    assert work.done - before < 100 * 200
+
+
+def test_a_walk_that_nobody_waits_for_ends_at_its_next_pause() -> None:
+    pauses: list[int] = []
+
+    def pause() -> None:
+        pauses.append(1)
+        raise WalkAbandonedError
+
+    one = job(guidance=Guidance(structural_tag=ENDLESS), sampling=Sampling(max_tokens=300))
+    with pytest.raises(WalkAbandonedError):
+        WALKER.output(one, pause)
+    assert pauses == [1]
+
+
+class LongWalker:
+    """The walk of the job `long` lasts until another one was walked, or until it is abandoned."""
+
+    def __init__(self) -> None:
+        self.began, self.other_walked, self.ended = Event(), Event(), Event()
+
+    def prepare(self) -> None:
+        pass
+
+    def wants(self, job: Job) -> bool:
+        return job.request_id != "plain"
+
+    def output(self, job: Job, pause: Callable[[], None] | None = None) -> Output | None:
+        assert pause is not None
+        if job.request_id == "long":
+            self.began.set()
+            try:
+                while not self.other_walked.wait(0.001):
+                    pause()
+            finally:
+                self.ended.set()
+        elif job.request_id == "short":
+            self.other_walked.set()
+        return Output((1, END_ID), "stop")
+
+
+async def finishes(engine: ScriptedEngine, request_id: str) -> list[str | None]:
+    stream = engine.generate(job(request_id), trace_headers={})
+    return [step.finish async for step in stream if step.finish is not None]
+
+
+@pytest.mark.anyio
+async def test_walks_take_turns_and_plain_requests_wait_for_none() -> None:
+    walker = LongWalker()
+    engine = ScriptedEngine(model(), parse(['{"text": "scripted"}']), walker=walker)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(finishes, engine, "long")
+            await until(walker.began.is_set)
+            assert await finishes(engine, "plain") == ["stop"]
+            assert not walker.ended.is_set()
+            assert await finishes(engine, "short") == ["stop"]
+    assert walker.ended.is_set()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["abort", "leave", "kill"])
+async def test_a_walk_ends_with_its_run(how: str) -> None:
+    walker = LongWalker()
+    engine = ScriptedEngine(model(), parse(['{"text": "scripted"}']), walker=walker)
+    found: list[list[str | None]] = []
+
+    async def run() -> None:
+        if how == "kill":
+            with pytest.raises(EngineDeadError):
+                await finishes(engine, "long")
+        else:
+            found.append(await finishes(engine, "long"))
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await until(walker.began.is_set)
+            if how == "abort":
+                await engine.abort("long/0")
+            elif how == "kill":
+                engine.kill()
+            else:
+                tasks.cancel_scope.cancel()
+        await until(walker.ended.is_set)
+    assert engine.live == set()
+    assert found == ([["abort"]] if how == "abort" else [])
 
 
 @pytest.mark.anyio

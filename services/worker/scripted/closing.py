@@ -63,6 +63,7 @@ class Closing:
         self._encoded: dict[str, tuple[int, ...]] = {}
         self._steps_left = SEARCH_STEPS
         self._misses = 0
+        self._onward: tuple[int, ...] = ()
 
     def step(self, trail: Trail) -> bool:
         """One move towards an end; False when there is none."""
@@ -114,8 +115,16 @@ class Closing:
             return (self.end_of_text,)
         if not trail.wide:
             return self._ender(trail) or self._nearest(trail)
-        # No way out yet, as in a string that must be longer: go on in big steps.
-        return self.exit(trail) or (self._longest_word(trail),)
+        way_out = self.exit(trail)
+        if way_out:
+            return way_out
+        # No way out yet: into the next part of it, as after the @ of an address, or, as in a
+        # string that must be longer, on in big steps.
+        onward, self._onward = self._onward, ()
+        if onward and self._misses > 1:
+            return onward
+        longest = next(trail.in_order(self._lexicon.going_on), None)
+        return () if longest is None else (longest,)
 
     def _ender(self, trail: Trail) -> Sequence[int] | None:
         """A string that closes something, such as `</function>`, where the grammar reads one."""
@@ -138,13 +147,6 @@ class Closing:
     def _order(self, trail: Trail) -> Order:
         last = self._lexicon.tokens[trail.ids[-1]][-1:] if trail.ids else b""
         return self._lexicon.closing_number if last.isdigit() else self._lexicon.closing
-
-    def _longest_word(self, trail: Trail) -> int:
-        tokens = self._lexicon.tokens
-        for word in self._lexicon.longest_words:
-            if trail.allows(word):
-                return word
-        return max(trail.choices(), key=lambda token_id: len(tokens[token_id]))
 
     def _best_move(self, trail: Trail, limit: int) -> Sequence[int]:
         """The move with the shortest way after it; the plain one where there is no fork."""
@@ -192,6 +194,7 @@ class Closing:
                 return ids
         # The next word seldom opens a way of two strings: after each miss twice as long a break.
         self._misses += 1
+        self._onward = ()
         if self._misses & (self._misses - 1):
             return None
         found = self._find_double_exit(trail, readable)
@@ -212,6 +215,7 @@ class Closing:
             if after != list(readable):
                 seconds = (self._ids(second) for second in after)
                 found = next((ids + more for more in seconds if self._leads_out(trail, more)), None)
+                self._onward = self._onward or ids
             trail.pop(len(ids))
             if found or trail.work.done >= enough:
                 return found

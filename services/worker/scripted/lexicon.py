@@ -56,11 +56,11 @@ class Lexicon:
         tokens: bytes of every id.
         words: ids of ` word`, readable in running text.
         first_words: ids of `Word`.
-        longest_words: `words`, the longest first.
         closers: ids of one to four closing quotes or brackets, shortest first.
         blank: ids with nothing to read: whitespace, control characters, half characters.
         opening: ids that open something beside what they begin with, as `:"(` does.
         closing: the order in which a structure is closed.
+        going_on: the order for text that must go on: the longest words, then anything long.
         closing_number: the same after a digit, where more of the number leads nowhere.
     """
 
@@ -70,7 +70,6 @@ class Lexicon:
         plain = [(token_id, data) for token_id, data in enumerate(tokens) if token_id not in hidden]
         letters = [token_id for token_id, data in plain if _LETTERS.fullmatch(data)]
         self.words = [i for i, data in plain if _WORD.fullmatch(data)] or letters
-        self.longest_words = sorted(self.words, key=lambda i: len(tokens[i]), reverse=True)
         self.first_words = [i for i, data in plain if _FIRST_WORD.fullmatch(data)] or letters
         self.closers = sorted(
             (token_id for token_id, data in plain if _CLOSER.fullmatch(data)),
@@ -83,6 +82,13 @@ class Lexicon:
         )
         self.opening = frozenset(
             token_id for token_id, data in plain if _OPENS_MORE.match(data) is not None
+        )
+        words, first_words = frozenset(self.words), frozenset(self.first_words)
+        self.going_on = Order(
+            [
+                (0 if token_id in words else 1 if token_id in first_words else 2, False, -len(data))
+                for token_id, data in enumerate(tokens)
+            ]
         )
         self.closing = Order([self._rank(token_id) for token_id in range(len(tokens))])
         self.closing_number = Order(
