@@ -32,6 +32,7 @@ from toolrail.structural_tag.patterns import (
     TEXT_BREAKERS,
     any_name_but,
     beginning_as_text,
+    begins_or_ends_with,
     without_opening_angle,
 )
 from toolrail.syntax import XmlStyle
@@ -280,7 +281,7 @@ class Elements:
             if style.values == "json_or_text" and reduced is not None:
                 reduced = beginning_as_text(reduced)
             if reduced is not None:
-                return self._text(name, regex(reduced), framed=True)
+                return self._pattern(name, str(schema["pattern"]), regex(reduced))
             self.free.append(f"properties/{name}/pattern: may write what is read otherwise")
             return self._text(name, any_text(self._guard))
         if schema.get("format") in _FORMATS and not style.engine:
@@ -291,6 +292,14 @@ class Elements:
         least, most = schema.get("minLength"), schema.get("maxLength")
         framed = least is not None or most is not None
         return self._text(name, self._of_length(name, least, most), framed=framed)
+
+    def _pattern(self, name: str, pattern: str, content: TagFormat) -> TagFormat:
+        """With the frame; also without, where no text of the pattern could be taken for framed."""
+        framed = self._text(name, content, framed=True)
+        style = self._style
+        if style.framed or not style.frame or begins_or_ends_with(pattern, style.frame):
+            return framed
+        return either([framed, self._text(name, content)])
 
     def _format(self, name: str, format_: str) -> TagFormat:
         """A string of a format, whose JSON spelling holds nothing that needs an escape."""

@@ -14,6 +14,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from toolrail.schema.regex.anchored import whole
+from toolrail.schema.regex.parse import RegexError, parse
+from toolrail.schema.regex.positions import Positions
+
 _FORBIDDEN: Final = "<"
 _LOOKAROUND: Final = re.compile(r"\(\?(?!:)")
 _CODED: Final = r"\\u\{[0-9a-fA-F]{1,6}\}|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}"
@@ -58,6 +62,18 @@ def without_opening_angle(pattern: str) -> str | None:
             out.append(r"[^<\n]" if character == "." else character)
             at += 1
     return "".join(out)
+
+
+def begins_or_ends_with(pattern: str, character: str) -> bool:
+    """Whether a text of `pattern`, an ECMA-262 search, may; True where that cannot be told."""
+    try:
+        parsed = parse(pattern)
+        if parsed.looks:
+            return True
+        found = Positions(whole(parsed.node))
+    except RegexError:
+        return True
+    return any(character in found.sets[place] for place in found.first | found.last)
 
 
 def _class_end(pattern: str, start: int) -> int:
