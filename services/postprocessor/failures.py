@@ -21,6 +21,8 @@ def failure(
         message=message,
         status=status,
         error_type=error_type(status),
+        error_code="invalid_value" if param is not None else None,
+        param=param,
         retryable=code in _RETRYABLE,
         retry_after_s=_RETRY_AFTER_S if status in (429, 503) else None,
     )

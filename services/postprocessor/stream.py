@@ -196,7 +196,7 @@ class RequestStream:
         message = delta.error or "the engine failed this request"
         code = delta.error_code or "engine"
         if not (delta.token_ids or run.choice.completion_tokens):
-            return self.fail(code, message)
+            return self.fail(code, message, param=delta.error_param)
         step = run.choice.feed(msgspec.structs.replace(delta, finish="length"))
         step.end = None
         match step.events:
@@ -288,11 +288,18 @@ class RequestStream:
         )
         return deltas
 
-    def fail(self, code: FailureCode, message: str, *, dead: Dead | None = None) -> Outcome:
+    def fail(
+        self,
+        code: FailureCode,
+        message: str,
+        *,
+        dead: Dead | None = None,
+        param: str | None = None,
+    ) -> Outcome:
         """End the stream with a failure, and whatever still runs for it."""
         self.over = True
         self.dead = dead
-        self.failed = failure(self.request_id, code, message)
+        self.failed = failure(self.request_id, code, message, param=param)
         return Outcome(
             [EventDelta(self.request_id, self._number(), 0, failed=self.failed, term=self.term)],
             cancel=Cancel(request_id=self.request_id, reason=code),

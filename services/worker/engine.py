@@ -16,10 +16,18 @@ from toolrail.messages import FinishReason, Job, TokenLogprob
 
 
 class RefusedError(ToolrailError):
-    """The engine refuses the job: the caller asked for something it cannot do."""
+    """The engine refuses the job: the caller asked for something it cannot do.
+
+    Attributes:
+        param: the field of the request that asks for it, if the engine says so.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
-class DuplicateRunError(ToolrailError):
+class DuplicateRunError(RefusedError):
     """A run of the same choice of the same request is live."""
 
 

@@ -24,7 +24,6 @@ from services.worker.accounting import account
 from services.worker.burying import UNREADABLE, Reason, bury, letter
 from services.worker.cancels import Cancels, means
 from services.worker.engine import (
-    DuplicateRunError,
     Engine,
     EngineDeadError,
     EngineFailedError,
@@ -239,8 +238,8 @@ class Runner:
         """How the run ended. The one place where a bug becomes a failure."""
         try:
             return await self._generate(run)
-        except (RefusedError, DuplicateRunError) as error:
-            return failed("invalid_request", str(error))
+        except RefusedError as error:
+            return failed("invalid_request", str(error), error.param)
         except EngineFailedError as error:
             return failed("engine", str(error))
         except EngineDeadError as error:
@@ -291,7 +290,13 @@ class Runner:
         finally:
             run.settled.set()
 
-    def _send(self, run: Run, step: Step, error_code: FailureCode | None = None) -> None:
+    def _send(
+        self,
+        run: Run,
+        step: Step,
+        error_code: FailureCode | None = None,
+        error_param: str | None = None,
+    ) -> None:
         job = run.job
         delta = TokenDelta(
             job.request_id,
@@ -305,6 +310,7 @@ class Runner:
             step.cached_tokens,
             step.error,
             error_code,
+            error_param,
         )
         run.seq += 1
         run.tokens += len(step.token_ids)
@@ -319,7 +325,7 @@ class Runner:
         if run.ending is not None and end.step.finish not in ("stop", "length"):
             end = CUT.get(run.ending, end)
         if run.ending != "superseded":
-            self._send(run, end.step, end.error_code)
+            self._send(run, end.step, end.error_code, end.error_param)
         if not run.acked:
             self._start(run)
         await run.settled.wait()

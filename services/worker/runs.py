@@ -56,15 +56,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last step of a run, and whose fault it is when that is an error."""
+    """The last step of a run; when that is an error, whose fault it is and in which field."""
 
     step: Step
     error_code: FailureCode | None = None
+    error_param: str | None = None
 
 
-def failed(code: FailureCode, why: str) -> End:
+def failed(code: FailureCode, why: str, param: str | None = None) -> End:
     """The end of a run that failed."""
-    return End(Step(finish="error", error=why), code)
+    return End(Step(finish="error", error=why), code, param)
 
 
 ABORTED: Final = End(Step(finish="abort"))

@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 from vllm import AsyncEngineArgs, SamplingParams, TokensPrompt
 from vllm.config import StructuredOutputsConfig, VllmConfig
-from vllm.exceptions import VLLMClientError, VLLMError
+from vllm.exceptions import VLLMClientError, VLLMError, VLLMValidationError
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -65,6 +65,18 @@ _FINISH: Final[dict[str, FinishReason]] = {
     "error": "error",
     "repetition": "length",  # vLLM cut it off: the answer is not whole
 }
+
+
+_FIELDS: Final = {
+    "bad_words": "bad_words",
+    "logit_bias": "logit_bias",
+    "logprobs": "top_logprobs",
+    "max_tokens": "max_tokens",
+    "stop_token_ids": "stop_token_ids",
+    "temperature": "temperature",
+    "top_p": "top_p",
+}
+"""Fields of requests, by the names that vLLM's refusals have for them."""
 
 
 @dataclass(slots=True)
@@ -179,7 +191,7 @@ class VllmEngine:
         except VllmDeadError as error:
             raise EngineDeadError("the process of the vLLM engine is gone") from error
         except (VLLMClientError, ValueError, TypeError) as error:
-            raise RefusedError(_reason(error)) from error
+            raise _refused(error) from error
         except VLLMError as error:
             raise EngineFailedError(_reason(error)) from error
         finally:
@@ -359,6 +371,13 @@ def _logprobs(choice: CompletionOutput, top: int) -> tuple[TokenLogprob, ...]:
         alternatives = tuple(TopLogprob(other, entry.logprob) for other, entry in ranked)
         found.append(TokenLogprob(token_id, entries[token_id].logprob, alternatives))
     return tuple(found)
+
+
+def _refused(error: Exception) -> RefusedError:
+    """VLLM's refusal, with the field of ours; without the value that vLLM puts behind its words."""
+    if not isinstance(error, VLLMValidationError) or error.parameter not in _FIELDS:
+        return RefusedError(_reason(error))
+    return RefusedError(str(error.args[0]), param=_FIELDS[error.parameter])
 
 
 def _reason(error: Exception) -> str:

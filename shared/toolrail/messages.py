@@ -346,7 +346,8 @@ class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New ids of one choice. `seq` counts the deltas of (request, choice, epoch) from 0.
 
     `finish` ends the choice; `error` says why when it is "error", `error_code` whose fault it was
-    (None: the engine's). `logprobs`, when present, has one entry per id. `cached_tokens`: prompt
+    (None: the engine's), `error_param` the field of the request that it refused, if that is known.
+    `logprobs`, when present, has one entry per id. `cached_tokens`: prompt
     tokens read from the prefix cache, on the first delta.
     """
 
@@ -361,6 +362,7 @@ class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cached_tokens: int | None = None
     error: str | None = None
     error_code: FailureCode | None = None
+    error_param: str | None = None
 
 
 class TokenFrame(msgspec.Struct, frozen=True, array_like=True):

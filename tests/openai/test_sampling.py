@@ -114,3 +114,10 @@ def test_everything_that_is_wished_arrives() -> None:
         bad_words=("damn",),
         ignore_eos=True,
     )
+
+
+@pytest.mark.parametrize("word", [" ", "\t\n", "\u3000"])
+def test_a_bad_word_of_white_space_is_refused_before_an_engine_does(word: str) -> None:
+    with pytest.raises(CallerError) as caught:
+        resolved(bad_words=["damn", word])
+    assert (caught.value.param, caught.value.code) == ("bad_words[1]", "invalid_value")

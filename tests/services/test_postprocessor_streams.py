@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from services.postprocessor.choice import Choice
@@ -309,6 +310,14 @@ def test_an_error_of_the_worker_fails_the_stream(
     assert failed is not None
     assert (failed.code, failed.status, failed.message) == (expected, status, "no such grammar")
     assert [c.choice for _, c in batch.cancels] == [None]  # the other choice still runs
+
+
+def test_a_field_that_the_engine_refuses_reaches_the_client() -> None:
+    refused = delta("", finish="error", error="too many", error_code="invalid_request")
+    refused = msgspec.structs.replace(refused, error_param="bad_words")
+    failed = sent(table(stream()).on_frame(frame(refused), 0))[0].failed
+    assert failed is not None
+    assert (failed.status, failed.param, failed.error_code) == (400, "bad_words", "invalid_value")
 
 
 def test_what_came_with_an_error_and_what_was_held_back_leave_before_it() -> None:

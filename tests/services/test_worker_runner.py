@@ -419,6 +419,14 @@ class Failing:
         pass
 
 
+async def test_a_field_that_the_engine_refuses_is_named() -> None:
+    refused = RefusedError("too many", param="bad_words")
+    async with working(Failing(None, refused), broker=MemoryBroker()) as bench:
+        await bench.put(job(sampling=Sampling(max_tokens=10)))
+        last = await bench.inbox.ended()
+        assert (last.error_code, last.error_param) == ("invalid_request", "bad_words")
+
+
 @pytest.mark.parametrize(
     ("first", "end", "code", "error"),
     [

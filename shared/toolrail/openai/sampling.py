@@ -7,7 +7,7 @@ config), the API's own defaults. `max_tokens` beyond the context is capped; a pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar, overload
 
@@ -77,7 +77,7 @@ def wishes(body: ChatBody) -> Wishes:
         stop=stop_strings(body.stop),
         include_stop=bool(body.include_stop_str_in_output),
         stop_token_ids=tuple(body.stop_token_ids or ()),
-        bad_words=tuple(body.bad_words or ()),
+        bad_words=bad_words(body.bad_words),
         ignore_eos=bool(body.ignore_eos or (nvext and nvext.ignore_eos)),
     )
 
@@ -170,6 +170,15 @@ def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
     return (stop,) if isinstance(stop, str) else tuple(dict.fromkeys(stop))
+
+
+def bad_words(words: Sequence[str] | None) -> tuple[str, ...]:
+    """The words, each once. Raises CallerError for one that is white space: no engine bans that."""
+    for index, word in enumerate(words or ()):
+        if not word.strip():
+            param = f"bad_words[{index}]"
+            raise refusal(f"Invalid value for '{param}': it is only white space.", param=param)
+    return tuple(dict.fromkeys(words or ()))
 
 
 def _either(*fields: tuple[str, T | None]) -> T | None:

@@ -39,7 +39,7 @@ from toolrail.openai.responses.wire import (
     ResponsesBody,
     body_decoder,
 )
-from toolrail.openai.sampling import Wishes, logit_bias, stop_strings
+from toolrail.openai.sampling import Wishes, bad_words, logit_bias, stop_strings
 from toolrail.openai.strict import check_strict
 from toolrail.openai.wire import given
 
@@ -238,7 +238,7 @@ def _wishes(body: ResponsesBody) -> Wishes:
         stop=stop_strings(body.stop),
         include_stop=bool(body.include_stop_str_in_output),
         stop_token_ids=tuple(body.stop_token_ids or ()),
-        bad_words=tuple(body.bad_words or ()),
+        bad_words=bad_words(body.bad_words),
         ignore_eos=bool(body.ignore_eos),
     )
 
