@@ -181,6 +181,10 @@ class _Connection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            self._refused = CallerError("exactly one Host header is needed", code="invalid_http")
+            raise ValueError("not one host")  # the parser turns it into a 400
         self._in_head = False
         self._stop_timer()
         super().on_headers_complete()

@@ -318,6 +318,25 @@ async def test_what_is_not_http_is_400_with_an_error_object() -> None:
         assert json.loads(body)["error"]["code"] == "invalid_http"
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /live HTTP/1.1\r\nconnection: close\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nhost: a\r\nHost: b\r\nconnection: close\r\n\r\n", 400),
+        (b"GET /live HTTP/1.1\r\nHost: a\r\nconnection: close\r\n\r\n", 200),
+        (b"GET /live HTTP/1.0\r\n\r\n", 200),
+    ],
+)
+async def test_a_request_says_its_host_once(head: bytes, status: int) -> None:
+    async with running() as r, await r.connect() as stream:
+        await stream.send(head)
+        told, _, body = answer_of(await everything(stream))
+        assert told == status
+        if status == 400:
+            assert json.loads(body)["error"]["code"] == "invalid_http"
+            assert "Host" in json.loads(body)["error"]["message"]
+
+
 async def test_100_continue_is_not_said_to_a_body_too_large() -> None:
     async with running(replace(SETTINGS, max_body_bytes=1000)) as r, await r.connect() as stream:
         await stream.send(POST + b"expect: 100-continue\r\ncontent-length: 2000\r\n\r\n")
