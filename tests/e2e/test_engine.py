@@ -185,6 +185,16 @@ def test_a_prompt_longer_than_the_context_is_refused(client: httpx.Client) -> No
     assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
+def test_what_only_the_engine_refuses_names_its_field(client: httpx.Client) -> None:
+    """Words are counted as the tokenizer has them: most twice, with a space before them, too."""
+    words = [f"{first}{second}" for first in "abcdefghij" for second in "klmnopqrst"]
+    response = client.post("/v1/chat/completions", json=request("Hi", bad_words=words))
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["param"], error["code"]) == ("bad_words", "invalid_value")
+    assert "parameter=" not in error["message"]
+
+
 def test_clients_that_leave_free_the_engine(client: httpx.Client) -> None:
     """More than there are slots leave; what comes then is answered."""
     long = request("Tell a long story.", max_tokens=1500, ignore_eos=True, stream=True)
