@@ -155,6 +155,19 @@ def test_a_hosted_tool_is_refused_with_what_there_is_instead() -> None:
     assert "'function', 'custom' and 'namespace'" in error.message
 
 
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("web_search_preview", ": hosted tools do not run here."),
+        ("shell", ", which the client runs, are not written here."),
+        ("computer_use_preview", ", which the client runs, are not written here."),
+        ("teapot", "'teapot' are not supported. "),
+    ],
+)
+def test_a_refused_tool_is_called_what_it_is(kind: str, why: str) -> None:
+    assert why in refused(tools=[{"type": kind}]).message
+
+
 def test_hosted_tools_may_be_left_out() -> None:
     fields = {
         "tools": [{"type": "web_search", "external_web_access": False}, F, {"type": "mcp"}],

@@ -398,6 +398,8 @@ async def test_a_background_stream_goes_on_without_its_client_and_is_streamed_ag
         assert everything == list(range(len(everything)))
         assert numbers(resumed) == everything[2:]
         assert whole.body.decode().split("\n\n")[-2].startswith("event: response.completed\n")
+        nothing = await ask(s, "GET", f"resp_{rid}?stream=true&starting_after={everything[-1]}")
+        assert (nothing.status, nothing.body) == (200, b"")
         assert not s.peers.cancels
 
 

@@ -37,6 +37,8 @@ _HOSTED: Final = (
     "web_search",
 )
 """What the types of tools begin with that the hosted API runs itself."""
+_CLIENTS: Final = ("apply_patch", "computer", "local_shell", "shell")
+"""What the types of tools begin with that the client runs, in shapes of their own."""
 _CHOICES: Final = ("none", "auto", "required")
 Caller: TypeAlias = Literal["direct", "programmatic"]
 
@@ -203,7 +205,7 @@ class Offered:
                 _check_callers(custom, path)
                 return custom_tool(custom.name, custom.description, custom.format, f"{path}.format")
             case _:
-                raise _hosted(kind, f"{path}.type")
+                raise _unsupported(kind, f"{path}.type")
 
     def _function(self, function: FunctionTool, path: str) -> Tool:
         _check_callers(function, path)
@@ -271,7 +273,7 @@ def _by_word(word: str, tools: tuple[Tool, ...]) -> Choice:
 def _named(entry: ChosenTool, offered: Offered, path: str) -> set[str]:
     """Flat names of what an entry names: one tool, or all of a namespace."""
     if entry.type not in ("function", "custom", "namespace"):
-        raise _hosted(entry.type, f"{path}.type")
+        raise _unsupported(entry.type, f"{path}.type")
     if entry.name is None:
         raise refusal(
             f"Missing required parameter: '{path}.name'.",
@@ -337,9 +339,15 @@ def _need_tools(tools: Sequence[Tool]) -> None:
         )
 
 
-def _hosted(kind: str, path: str) -> CallerError:
+def _unsupported(kind: str, path: str) -> CallerError:
+    if kind.startswith(_HOSTED):
+        why = ": hosted tools do not run here"
+    elif kind.startswith(_CLIENTS):
+        why = ": their calls, which the client runs, are not written here"
+    else:
+        why = ""
     return refusal(
-        f"Tools of type '{shortened(kind)}' are not supported: hosted tools do not run here. "
+        f"Tools of type '{shortened(kind)}' are not supported{why}. "
         "Supported are 'function', 'custom' and 'namespace'.",
         param=path,
         code="unsupported_value",
