@@ -78,13 +78,14 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     | {
         "properties": {
             "to": {"type": "string", "format": "email"},
+            "key": {"type": "string", "pattern": "^[ -!#-;=-~]*[A-Z][ -!#-;=-~]*[0-9]$"},
             "labels": {
                 "type": "array",
                 "items": {"type": "string", "pattern": "[A-Z]"},
                 "minItems": 2,
             },
         },
-        "required": ["to", "labels"],
+        "required": ["to", "key", "labels"],
     },
 }
 

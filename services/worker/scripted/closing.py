@@ -89,8 +89,10 @@ class Closing:
                 self._exits.insert(0, self._exits.pop(position))
                 return known
         if trail.work.over_limit:
-            closers = self._lexicon.closers[:_CHEAP_TRIES]
-            return next(((i,) for i in closers if self._leads_out(trail, (i,))), None)
+            self._misses += 1
+            cheap = [(closer,) for closer in self._lexicon.closers[:_CHEAP_TRIES]]
+            cheap += [self._ids(text) for text in self._literals[:_CHEAP_TRIES]]
+            return next((ids for ids in cheap if self._leads_out(trail, ids)), None)
         found = self._find_exit(trail)
         if found is not None and found not in self._exits:
             self._exits.insert(0, found)
@@ -101,6 +103,7 @@ class Closing:
     ) -> list[int] | None:
         """The ids that `move` leads through to an end within `limit`; `trail` stays."""
         start = len(trail.ids)
+        self._misses, self._onward = 0, ()
         while len(trail.ids) - start < limit and not trail.over and not trail.work.over_limit:
             ids = move(trail)
             if not ids or not trail.push(*ids) or _circles(trail, start):
@@ -119,11 +122,12 @@ class Closing:
         if way_out:
             return way_out
         # No way out yet: into the next part of it, as after the @ of an address, or, as in a
-        # string that must be longer, on in big steps.
+        # string that must be longer, on in big steps of all kinds.
         onward, self._onward = self._onward, ()
         if onward and self._misses > 1:
             return onward
-        longest = next(trail.in_order(self._lexicon.going_on), None)
+        orders = self._lexicon.going_on
+        longest = next(trail.in_order(orders[max(self._misses - 1, 0) % len(orders)]), None)
         return () if longest is None else (longest,)
 
     def _ender(self, trail: Trail) -> Sequence[int] | None:

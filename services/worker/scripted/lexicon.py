@@ -60,7 +60,8 @@ class Lexicon:
         blank: ids with nothing to read: whitespace, control characters, half characters.
         opening: ids that open something beside what they begin with, as `:"(` does.
         closing: the order in which a structure is closed.
-        going_on: the order for text that must go on: the longest words, then anything long.
+        going_on: orders for text that must go on, to be taken in turn: long words first, words
+            with a capital, digits; then anything long.
         closing_number: the same after a digit, where more of the number leads nowhere.
     """
 
@@ -83,17 +84,23 @@ class Lexicon:
         self.opening = frozenset(
             token_id for token_id, data in plain if _OPENS_MORE.match(data) is not None
         )
-        words, first_words = frozenset(self.words), frozenset(self.first_words)
-        self.going_on = Order(
-            [
-                (0 if token_id in words else 1 if token_id in first_words else 2, False, -len(data))
-                for token_id, data in enumerate(tokens)
-            ]
-        )
+        digits = [token_id for token_id, data in plain if data.isdigit()]
+        self.going_on = [
+            self._longest_first(*kinds)
+            for kinds in (
+                (self.words, self.first_words),
+                (self.first_words, self.words),
+                (digits, self.words),
+            )
+        ]
         self.closing = Order([self._rank(token_id) for token_id in range(len(tokens))])
         self.closing_number = Order(
             [self._rank(token_id, in_number=True) for token_id in range(len(tokens))]
         )
+
+    def _longest_first(self, best: Collection[int], next_best: Collection[int]) -> Order:
+        ranks = dict.fromkeys(next_best, 1) | dict.fromkeys(best, 0)
+        return Order([(ranks.get(i, 2), False, -len(data)) for i, data in enumerate(self.tokens)])
 
     def _rank(self, token_id: int, *, in_number: bool = False) -> tuple[int, bool, int]:
         data = self.tokens[token_id]
