@@ -129,6 +129,18 @@ class Kept:
         return Check(self._checker, "".join(self._pieces) if self._room >= 0 else None)
 
 
+def judged(checks: Iterable[Check]) -> tuple[list[Verdict], list[Check]]:
+    """The verdicts that take no time, and the checks that do."""
+    verdicts: list[Verdict] = []
+    later: list[Check] = []
+    for check in checks:
+        if (verdict := check.at_once()) is not None:
+            verdicts.append(verdict)
+        else:
+            later.append(check)
+    return verdicts, later
+
+
 def _places(violations: Iterable[Violation], declared: frozenset[str]) -> Iterable[str]:
     for violation in violations:
         _, *tokens = violation.path.split("/")

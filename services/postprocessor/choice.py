@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from services.postprocessor.checking import Check, Checker, Kept
 from services.postprocessor.joining import joined
 from services.postprocessor.leaks import LeakWatch
@@ -101,6 +103,11 @@ class Step:
     checks: list[Check] = field(default_factory=list[Check])
     call_held: bool = False
 
+    @property
+    def says(self) -> bool:
+        """Whether there is something to send of it."""
+        return bool(self.events or self.logprobs or self.call_held or self.end is not None)
+
 
 class Choice:
     """The state of one choice.
@@ -153,6 +160,17 @@ class Choice:
             self._finish(delta.finish, delta.stop_token_id, step)
         if len(step.events) > 1:
             step.events = joined(step.events)
+        return step
+
+    def break_off(self, delta: TokenDelta) -> Step:
+        """The last of a choice that fails: as `feed`, what was held back included, and no end."""
+        step = self.feed(msgspec.structs.replace(delta, finish="length"))
+        step.end = None
+        match step.events:
+            case [*_, CallEnd(complete=False)]:  # it is the failure that ends the call
+                step.events.pop()
+            case _:
+                pass
         return step
 
     def _portions(self, ids: tuple[int, ...]) -> Iterable[tuple[int, ...]]:

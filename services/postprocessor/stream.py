@@ -11,18 +11,17 @@ is sent again, from the start; the gateway knows what of it it has heard.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from services.postprocessor.checking import Check, Verdict
+from services.postprocessor.checking import Check, Verdict, judged
 from services.postprocessor.choice import Choice, Step
 from services.postprocessor.failures import failure
 from services.postprocessor.joining import portions
 from services.postprocessor.run import LOST, Cause, Drop, Migration, Run
-from toolrail.events import CallEnd
 from toolrail.messages import (
     OWNER_STOPPING,
     Cancel,
@@ -197,15 +196,9 @@ class RequestStream:
         code = delta.error_code or "engine"
         if not (delta.token_ids or run.choice.completion_tokens):
             return self.fail(code, message, param=delta.error_param)
-        step = run.choice.feed(msgspec.structs.replace(delta, finish="length"))
-        step.end = None
-        match step.events:
-            case [*_, CallEnd(complete=False)]:  # it is the failure that ends the call
-                step.events.pop()
-            case _:
-                pass
+        step = run.choice.break_off(delta)
         is_held = self.fails and bool(step.checks)
-        said = self._deltas(delta.choice, step) if _says(step) and not is_held else []
+        said = self._deltas(delta.choice, step) if step.says and not is_held else []
         outcome = self.fail(code, message)
         outcome.deltas, outcome.step = said + outcome.deltas, step
         return outcome
@@ -223,7 +216,7 @@ class RequestStream:
         step = run.choice.feed(delta)
         if not step.checks:
             return self._pass(run, delta.choice, step, ())
-        verdicts, later = _judged(step.checks)
+        verdicts, later = judged(step.checks)
         if not self.fails:
             outcome = self._pass(run, delta.choice, step, verdicts)
             outcome.checks, outcome.choice = later, delta.choice
@@ -264,7 +257,7 @@ class RequestStream:
             outcome.cancel = Cancel(
                 request_id=self.request_id, choice=choice, reason="the choice has ended"
             )
-        if _says(step):
+        if step.says:
             outcome.deltas = self._deltas(choice, step)
         return outcome
 
@@ -406,19 +399,3 @@ class RequestStream:
     def _number(self) -> int:
         self._seq += 1
         return self._seq - 1
-
-
-def _says(step: Step) -> bool:
-    return bool(step.events or step.logprobs or step.call_held or step.end is not None)
-
-
-def _judged(checks: Iterable[Check]) -> tuple[list[Verdict], list[Check]]:
-    """The verdicts that take no time, and the checks that do."""
-    verdicts: list[Verdict] = []
-    later: list[Check] = []
-    for check in checks:
-        if (verdict := check.at_once()) is not None:
-            verdicts.append(verdict)
-        else:
-            later.append(check)
-    return verdicts, later
