@@ -182,6 +182,7 @@ class _Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         hosts = sum(name == b"host" for name, _ in self.headers)
+        assert self.parser is not None  # it calls this
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
             self._refused = CallerError("exactly one Host header is needed", code="invalid_http")
             raise ValueError("not one host")  # the parser turns it into a 400
