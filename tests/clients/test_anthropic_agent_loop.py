@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
 
-from tests import pipeline
-from tests.e2e.agent import FAMILIES, LAST, TURNS, WEATHER, Turn, flags, result, script, turn
+from tests.e2e.agent import FAMILIES, LAST, TURNS, WEATHER, Turn, result, serving, turn
 from toolrail.tools import INPUT, INPUT_SCHEMA
 
 pytestmark = pytest.mark.clients
@@ -27,11 +25,8 @@ TOOLS: list[Any] = [
 def client(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[anthropic.Anthropic]:
-    name: str = request.param
-    file: Path = tmp_path_factory.mktemp("agent") / "script.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in script(name)), encoding="utf-8")
     with (
-        pipeline.running("--script", str(file), *flags(name)) as running,
+        serving(request.param, tmp_path_factory.mktemp("agent")) as running,
         anthropic.Anthropic(
             base_url=running.base_url, api_key="none", max_retries=0, timeout=60
         ) as made,

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.processes import free_port
 from tests.compose.files import OURS, stack
-from tests.compose.processes import free_port, nats, process
+from tests.compose.processes import nats, process
 from tests.e2e.tools import SCHEMAS, ask, tool
 
 START_S = 600.0

@@ -7,9 +7,13 @@ question is the last in the prompt, so a turn comes only if the history was repl
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from tests import pipeline
 from toolrail.events import Call, Item, Reasoning, Text
 from toolrail.families import dialect, family
 from toolrail.parsing.custom import wrapped
@@ -88,6 +92,15 @@ def _written(name: str, said: Turn) -> str:
     if not family(name).reasoning:
         said = Turn(said.text, None, said.calls)
     return family(name).render(said.items())
+
+
+@contextmanager
+def serving(name: str, folder: Path) -> Iterator[pipeline.Pipeline]:
+    """The pipeline in which a model of this family says the turns."""
+    file = folder / "script.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in script(name)), encoding="utf-8")
+    with pipeline.running("--script", str(file), *flags(name)) as running:
+        yield running
 
 
 def flags(name: str) -> tuple[str, ...]:

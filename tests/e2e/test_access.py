@@ -20,6 +20,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from benchmarks.processes import free_port
 from tests.e2e.sse import stream
 from tests.e2e.tools import SCHEMAS, ask, tool
 from toolrail.bus import access, subjects
@@ -31,11 +32,6 @@ pytestmark = pytest.mark.nats
 ROOT = Path(__file__).parents[2]
 START_S = 90.0
 SERVICES = ("gateway", "preprocessor", "postprocessor", "worker")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 @dataclass

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from tests import pipeline
-from tests.e2e.agent import FAMILIES, LAST, TOOLS, TURNS, flags, result, said_by, script, turn
+from tests.e2e.agent import FAMILIES, LAST, TOOLS, TURNS, result, said_by, serving, turn
 
 
 @pytest.fixture(
@@ -24,11 +21,8 @@ from tests.e2e.agent import FAMILIES, LAST, TOOLS, TURNS, flags, result, said_by
 def client(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[openai.OpenAI]:
-    name: str = request.param
-    file: Path = tmp_path_factory.mktemp("agent") / "script.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in script(name)), encoding="utf-8")
     with (
-        pipeline.running("--script", str(file), *flags(name)) as running,
+        serving(request.param, tmp_path_factory.mktemp("agent")) as running,
         openai.OpenAI(base_url=f"{running.base_url}/v1", api_key="none", max_retries=0) as made,
     ):
         yield made

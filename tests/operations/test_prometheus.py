@@ -17,8 +17,9 @@ import httpx
 import pytest
 import yaml
 
+from benchmarks.processes import free_port
 from tests.compose.files import COMPOSE, OURS
-from tests.compose.processes import END_S, free_port, nats, process
+from tests.compose.processes import END_S, nats, process
 from tests.compose.test_dashboards import FOREIGN, series
 from tests.e2e.script import hermes
 from tests.e2e.tools import SCHEMAS, ask, tool

@@ -180,20 +180,25 @@ def rules_that(grammar: Grammar, holds: Callable[[Expr, Set[str]], bool]) -> fro
     return frozenset(found)
 
 
-def _ends(expr: Expr, alive: Set[str]) -> bool:
+def can_match(expr: Expr, rules: Set[str], leaf: Callable[[Node], bool]) -> bool:
+    """Whether `expr` has a text that is made only of leaves that pass `leaf` and of `rules`."""
     match expr:
         case Leaf(node):
-            return not is_empty(node)
+            return leaf(node)
         case Ref(name):
-            return name in alive
+            return name in rules
         case Join(parts):
-            return all(_ends(part, alive) for part in parts)
+            return all(can_match(part, rules, leaf) for part in parts)
         case Pick(options):
-            return any(_ends(option, alive) for option in options)
+            return any(can_match(option, rules, leaf) for option in options)
         case Loop(item, low):
-            return low == 0 or _ends(item, alive)
+            return low == 0 or can_match(item, rules, leaf)
         case _:
             assert_never(expr)
+
+
+def _ends(expr: Expr, alive: Set[str]) -> bool:
+    return can_match(expr, alive, lambda node: not is_empty(node))
 
 
 def _cut(expr: Expr, alive: Set[str]) -> Expr:

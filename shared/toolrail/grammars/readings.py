@@ -20,6 +20,7 @@ from toolrail.grammars.model import (
     Pick,
     Ref,
     UnheldGrammarError,
+    can_match,
     reachable,
     rules_that,
 )
@@ -63,19 +64,7 @@ def few_readings(grammar: Grammar) -> Grammar:
 
 
 def _may_be_empty(expr: Expr, nullable: _Nullable) -> bool:
-    match expr:
-        case Leaf(node):
-            return lengths(node)[0] == 0 and not is_empty(node)
-        case Ref(name):
-            return name in nullable
-        case Join(parts):
-            return all(_may_be_empty(part, nullable) for part in parts)
-        case Pick(options):
-            return any(_may_be_empty(option, nullable) for option in options)
-        case Loop(item, low):
-            return low == 0 or _may_be_empty(item, nullable)
-        case _:
-            assert_never(expr)
+    return can_match(expr, nullable, lambda node: lengths(node)[0] == 0 and not is_empty(node))
 
 
 # --- expressions of rules ---

@@ -36,6 +36,12 @@ ABSENT = Raw(b"")
 
 Name: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 StopString: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Metadata: TypeAlias = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+"""`metadata`: at most 16 pairs, as published."""
 GuidedText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_GUIDED_CHARS)]
 
 
@@ -344,16 +350,7 @@ class ChatBody(Guided, frozen=True, kw_only=True, forbid_unknown_fields=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
 
     # Accepted: they change nothing in the answer, or ask for what is done anyway.
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[str, Meta(max_length=64)],
-                Annotated[str, Meta(max_length=512)],
-            ],
-            Meta(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     user: str | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     prompt_cache_key: str | None = None
@@ -362,9 +359,7 @@ class ChatBody(Guided, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verbosity: Literal["low", "medium", "high"] | None = None
     modalities: list[Literal["text", "audio"]] | None = None
     store: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
-        None
-    )
+    reasoning_effort: Effort | None = None
 
     # vLLM's, honoured.
     top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None

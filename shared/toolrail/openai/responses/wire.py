@@ -24,9 +24,8 @@ from toolrail.openai.limits import (
     MAX_TOOLS,
     MAX_TOP_LOGPROBS,
 )
-from toolrail.openai.wire import ABSENT, Name, StopString
+from toolrail.openai.wire import ABSENT, Effort, Metadata, Name, StopString
 
-Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 SummaryKind: TypeAlias = Literal["auto", "concise", "detailed"]
 Include: TypeAlias = Literal[
     "file_search_call.results",
@@ -110,16 +109,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     truncation: Literal["auto", "disabled"] | None = None
 
     # Accepted: they change nothing in the answer, or ask for what is done anyway.
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[str, Meta(max_length=64)],
-                Annotated[str, Meta(max_length=512)],
-            ],
-            Meta(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     user: str | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     prompt_cache_key: str | None = None
