@@ -3,14 +3,13 @@
     python -m benchmarks.soak --minutes 30 --plot soak.svg
 
 Two processes of each service with the scripted engine; every answer is judged. Ends with status 1
-when a process has grown, or a request has not been answered.
+when a process has grown after its warm-up or was replaced, or a request has not been answered.
 """
 
 from __future__ import annotations
 
 import argparse
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,29 +19,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from xml.sax.saxutils import escape
 
 import anyio
 import msgspec
-import psutil
 
+from benchmarks.footprint import Footprint, Trend, footprint, trend
 from benchmarks.mixed_load import Load
 from benchmarks.processes import ROOT, until_serving
+from benchmarks.soak_plot import plot
 
 SAMPLES: Final = 600
 """Samples of a run, however long it is; at most one a second."""
 
-GROWTH: Final = 1.10
-GROWTH_BYTES: Final = 16 << 20
-"""A process has grown when its memory of the last quarter exceeds that of the second by both: the
-first one fills caches."""
+WARM_UP: Final = 0.4
+"""The part of a run in which caches fill and allocators find their size; the rest is judged."""
+
+GROWTH: Final = 0.03
+GROWTH_BYTES: Final = 4 << 20
+"""A process has grown when the line through its memory rises by both while it is judged: by this
+part of its size, and by more than an allocator's arenas come and go."""
+
+GROWTH_COUNT: Final = 4
+"""A count (descriptors, threads) has grown when its line rises by more than this."""
+
+SUPERVISOR: Final = "toolrail-up"
 
 _START_S: Final = 180.0
 _END_S: Final = 30.0
-_COLORS: Final = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2")
-_WIDTH: Final = 960
-_HEIGHT: Final = 480
-_MARGIN: Final = 60
 
 
 class Process(msgspec.Struct):
@@ -60,71 +63,60 @@ class Status(msgspec.Struct):
 
 
 @dataclass
-class Memory:
-    """Resident bytes of each process over time; a process counts with those it started."""
+class History:
+    """What each process held over time; a service's process counts with those it started.
+
+    Attributes:
+        seconds: when each sample was taken.
+        requests: how many requests had been sent by then.
+        held: by process.
+    """
 
     pids: Mapping[str, int]
     seconds: list[float] = field(default_factory=list[float])
-    bytes_: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    requests: list[int] = field(default_factory=list[int])
+    held: dict[str, list[Footprint]] = field(default_factory=dict[str, list[Footprint]])
 
-    def sample(self, now_s: float) -> None:
+    def sample(self, now_s: float, requests: int) -> None:
         """Look once."""
         self.seconds.append(now_s)
+        self.requests.append(requests)
         for name, pid in self.pids.items():
-            self.bytes_.setdefault(name, []).append(_resident(pid))
+            seen = footprint(pid, family=name != SUPERVISOR)
+            self.held.setdefault(name, []).append(seen or Footprint(0, 0, 0))
 
-    def grown(self) -> dict[str, float]:
-        """By which factor processes have grown that have."""
-        found: dict[str, float] = {}
-        for name, values in self.bytes_.items():
-            quarter = max(1, len(values) // 4)
-            before = statistics.mean(values[quarter : 2 * quarter] or values)
-            after = statistics.mean(values[-quarter:])
-            if after > before * GROWTH and after > before + GROWTH_BYTES:
-                found[name] = after / before
+    def ended(self) -> list[str]:
+        """Processes that were not there at every sample."""
+        return [name for name, held in self.held.items() if Footprint(0, 0, 0) in held]
+
+    def memory(self, name: str) -> Trend:
+        """The line through the bytes of a process after the warm-up, per second."""
+        return self._trend(name, 0)
+
+    def grown(self) -> dict[str, str]:
+        """Processes that have grown, and what of them."""
+        found: dict[str, str] = {}
+        for name in self.held:
+            memory = self.memory(name)
+            if memory.growth > max(GROWTH_BYTES, memory.level * GROWTH):
+                found[name] = f"memory by {memory.growth / 2**20:.1f} MiB"
+            for number, what in ((1, "descriptors"), (2, "threads")):
+                count = self._trend(name, number)
+                if count.growth > GROWTH_COUNT:
+                    found[name] = f"{what} by {count.growth:.0f}"
         return found
 
-
-def _resident(pid: int) -> int:
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        return sum(member.memory_info().rss for member in family)
-    except psutil.NoSuchProcess:
-        return 0
-
-
-def plot(memory: Memory) -> str:
-    """The memory of all processes over time, as an SVG document."""
-    top = max((max(values) for values in memory.bytes_.values()), default=1) * 1.1
-    end_s = max(memory.seconds[-1], 1.0)
-    lines: list[str] = []
-    for number, (name, values) in enumerate(memory.bytes_.items()):
-        points = " ".join(
-            f"{_MARGIN + second / end_s * _WIDTH:.1f},{_HEIGHT - value / top * _HEIGHT:.1f}"
-            for second, value in zip(memory.seconds, values, strict=True)
-        )
-        color = _COLORS[number % len(_COLORS)]
-        label = f"{name}: {values[-1] / 2**20:.0f} MiB"
-        lines.append(f'<polyline fill="none" stroke="{color}" points="{points}"/>')
-        y = _HEIGHT - values[-1] / top * _HEIGHT
-        lines.append(
-            f'<text x="{_WIDTH + _MARGIN + 4}" y="{y:.0f}" fill="{color}">{escape(label)}</text>'
-        )
-    axes = (
-        f'<text x="0" y="12">{top / 2**20:.0f} MiB</text>'
-        f'<text x="0" y="{_HEIGHT}">0</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 20}">{end_s / 60:.1f} min</text>'
-        f'<path d="M{_MARGIN} 0V{_HEIGHT}H{_WIDTH + _MARGIN}" fill="none" stroke="#888"/>'
-    )
-    size = f'width="{_WIDTH + 5 * _MARGIN}" height="{_HEIGHT + 30}"'
-    style = 'font-family="sans-serif" font-size="11"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>{axes}{"".join(lines)}</svg>\n'
+    def _trend(self, name: str, what: int) -> Trend:
+        judged_from = self.seconds[-1] * WARM_UP
+        first = next(n for n, second in enumerate(self.seconds) if second >= judged_from)
+        first = min(first, len(self.seconds) - 2)
+        values = [float(held[what]) for held in self.held[name][first:]]
+        return trend(self.seconds[first:], values)
 
 
 @contextmanager
 def stack(replicas: int) -> Iterator[Status]:
-    """`toolrail up` inside the block; yields what its status file says."""
+    """`toolrail up` inside the block; yields what its status file says, and itself."""
     with tempfile.TemporaryDirectory(prefix="toolrail-soak-") as folder:
         status_file = Path(folder) / "status.json"
         services = ("gateway", "preprocessor", "postprocessor", "worker")
@@ -137,7 +129,9 @@ def stack(replicas: int) -> Iterator[Status]:
         with (Path(folder) / "log").open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
             try:
-                yield _started(status_file, len(services) * replicas + 1)
+                status = _started(status_file, len(services) * replicas + 1)
+                status.processes.append(Process(SUPERVISOR, process.pid))
+                yield status
             finally:
                 process.send_signal(signal.SIGINT)
                 try:
@@ -159,7 +153,7 @@ def _started(status_file: Path, processes: int) -> Status:
     raise SystemExit(f"the stack did not start in {_START_S:g} s")
 
 
-async def soak(base_url: str, memory: Memory, minutes: float, streams: int) -> Load:
+async def soak(base_url: str, history: History, minutes: float, streams: int) -> Load:
     """Keep `streams` requests going for so long."""
     load = Load(base_url, seed=1)
     began = time.monotonic()
@@ -168,15 +162,37 @@ async def soak(base_url: str, memory: Memory, minutes: float, streams: int) -> L
 
     async def watch() -> None:
         while True:
-            memory.sample(time.monotonic() - began)
+            history.sample(time.monotonic() - began, load.started)
             await anyio.sleep(interval_s)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         await load.run(streams, lambda: time.monotonic() < end, lambda _: None)
-        memory.sample(time.monotonic() - began)
+        history.sample(time.monotonic() - began, load.started)
         tasks.cancel_scope.cancel()
     return load
+
+
+def report(history: History, load: Load) -> int:
+    """Say what became of all; the exit status."""
+    grown, ended = history.grown(), history.ended()
+    sys.stdout.write(f"{load.tally.total} requests: {load.tally}\n")
+    for name, held in history.held.items():
+        first, last, line = held[0], held[-1], history.memory(name)
+        sys.stdout.write(
+            f"{name:<24} {first.resident_bytes / 2**20:>6.1f} → {last.resident_bytes / 2**20:>6.1f}"
+            f" MiB, {line.growth / 2**20:>+5.1f} after the warm-up;"
+            f" descriptors {first.descriptors} → {last.descriptors},"
+            f" threads {first.threads} → {last.threads}"
+            f"{'  GROWN: ' + grown[name] if name in grown else ''}"
+            f"{'  ENDED' if name in ended else ''}\n"
+        )
+    whole = load.tally.fates["answered"] == load.tally.total
+    flat = not grown and not ended
+    sys.stdout.write(
+        f"{'flat' if flat else 'NOT FLAT'}, {'all' if whole else 'NOT ALL'} answered\n"
+    )
+    return 0 if flat and whole else 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -186,18 +202,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--streams", type=int, default=32, help="requests at once")
     parser.add_argument("--replicas", type=int, default=2, help="processes of each service")
     parser.add_argument("--plot", type=Path, default=Path("soak.svg"), help="where the plot goes")
+    parser.add_argument("--samples", type=Path, help="where every sample goes, as JSON")
     options = parser.parse_args(arguments)
     with stack(options.replicas) as status:
-        memory = Memory({one.instance: one.pid for one in status.processes})
-        load = anyio.run(soak, status.base_url, memory, options.minutes, options.streams)
-    options.plot.write_text(plot(memory), encoding="utf-8")
-    grown = memory.grown()
-    sys.stdout.write(f"{load.tally.total} requests: {load.tally}\n")
-    for name, values in memory.bytes_.items():
-        mark = f"  grown {grown[name]:.2f} times" if name in grown else ""
-        sys.stdout.write(f"{name:<24} {values[0] >> 20:>5} → {values[-1] >> 20:>5} MiB{mark}\n")
+        history = History({one.instance: one.pid for one in status.processes})
+        load = anyio.run(soak, status.base_url, history, options.minutes, options.streams)
+    if options.samples:
+        options.samples.write_bytes(msgspec.json.encode(history))
+    options.plot.write_text(plot(history.seconds, history.held, WARM_UP), encoding="utf-8")
+    status_code = report(history, load)
     sys.stdout.write(f"plot: {options.plot}\n")
-    return 1 if grown or load.tally.fates["answered"] != load.tally.total else 0
+    return status_code
 
 
 if __name__ == "__main__":
