@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import anyio
 import anyio.lowlevel
@@ -320,6 +321,21 @@ async def test_trace_context_travels_with_requests_and_jobs(connect: Connect) ->
     assert trace_id
     assert seen == [trace_id]
     assert item.trace_headers["traceparent"].split("-")[1] == trace_id
+
+
+async def test_a_job_knows_since_when_it_waits_also_when_it_comes_again(connect: Connect) -> None:
+    client, server = await connect(), await connect()
+    items = Received[WorkItem]()
+    before = time.time()
+    await client.work.put(MODEL, b"job", message_id="1", timeout_s=5)
+    after = time.time()
+    pull = await server.work.pull(MODEL, items.add)
+    pull.grant(2)
+    (first,) = await items.wait(1)
+    await first.nak()
+    *_, second = await items.wait(2)
+    assert before - 1 <= first.queued_s <= after + 1  # a clock may be set meanwhile
+    assert (second.queued_s, second.deliveries) == (first.queued_s, 2)
 
 
 async def test_without_a_trace_nothing_is_carried(connect: Connect) -> None:

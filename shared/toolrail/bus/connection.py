@@ -222,6 +222,9 @@ class Outbox:
         self._idle.set()
         connection.tasks.start(self._run())
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     @property
     def idle(self) -> bool:
         """Whether everything has been sent."""

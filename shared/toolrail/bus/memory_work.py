@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ class _Job:
     number: int
     payload: bytes
     headers: dict[str, str]
+    queued_s: float
     deliveries: int = 0
     timer: asyncio.TimerHandle | None = None
     expiry: asyncio.TimerHandle | None = None
@@ -75,7 +77,7 @@ class Lines:
             raise QueueFullError("the work queue is full")
         self._numbers += 1
         job = self._seen[message_id] = self._open[self._numbers] = _Job(
-            self._numbers, payload, headers
+            self._numbers, payload, headers, time.time()
         )
         if ttl_s is not None:
             job.expiry = asyncio.get_running_loop().call_later(ttl_s, self.settle, job)
@@ -174,6 +176,11 @@ class _Item:
     def deliveries(self) -> int:
         """How often it was delivered, this time included."""
         return self._deliveries
+
+    @property
+    def queued_s(self) -> float:
+        """When the queue took it."""
+        return self._job.queued_s
 
     @property
     def trace_headers(self) -> dict[str, str]:

@@ -128,6 +128,7 @@ class NatsBus:
             bytes_in=stats["in_bytes"],
             reconnects=stats["reconnects"],
             dropped=self._connection.dropped,
+            unsent=len(self._outbox),
         )
 
     async def publish(self, subject: str, payload: bytes) -> None:

@@ -126,6 +126,11 @@ class _Item:
         return self._message.metadata.num_delivered
 
     @property
+    def queued_s(self) -> float:
+        """When the server stored it: a delivery keeps that time, however often it is repeated."""
+        return self._message.metadata.timestamp.timestamp()
+
+    @property
     def trace_headers(self) -> dict[str, str]:
         """W3C trace context of the sender."""
         headers = self._message.headers or {}

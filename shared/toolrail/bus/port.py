@@ -50,6 +50,11 @@ class WorkItem(Protocol):
         ...
 
     @property
+    def queued_s(self) -> float:
+        """When the queue took it, in seconds since 1970 on the server's clock."""
+        ...
+
+    @property
     def trace_headers(self) -> dict[str, str]:
         """W3C trace context of the sender (`traceparent`, …), empty when there is none."""
         ...
@@ -171,7 +176,7 @@ class Documents(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BusStats:
-    """Counters of one connection since it was opened."""
+    """Counters of one connection since it was opened; `unsent`: messages that wait to leave now."""
 
     messages_out: int = 0
     messages_in: int = 0
@@ -179,6 +184,7 @@ class BusStats:
     bytes_in: int = 0
     reconnects: int = 0
     dropped: int = 0
+    unsent: int = 0
 
 
 class Bus(Protocol):
