@@ -99,6 +99,7 @@ class Sent:
             tuple(self._ids[start : self._ends[seq]]),
             logprobs=self._logprobs.get(seq),
             cached_tokens=self._first.cached_tokens if seq == 0 else None,
+            trace=self._first.trace if seq == 0 else None,
         )
 
 

@@ -233,6 +233,8 @@ class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     `attempt` rises with each resubmission; the worker's frames carry it as `epoch` so that an older
     run's frames can be told apart. `prefix_token_ids`: ids already delivered (a resumed job).
+    `follows`: trace context (`traceparent`) of the run of the attempt before, "" where there was
+    none or it is not traced.
     """
 
     choice: int = 0
@@ -244,6 +246,7 @@ class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     sampling: Sampling
     guidance: Guidance = Guidance()
     reply_subject: str
+    follows: str = ""
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -348,7 +351,8 @@ class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `finish` ends the choice; `error` says why when it is "error", `error_code` whose fault it was
     (None: the engine's), `error_param` the field of the request that it refused, if that is known.
     `logprobs`, when present, has one entry per id. `cached_tokens`: prompt
-    tokens read from the prefix cache, on the first delta.
+    tokens read from the prefix cache, on the first delta; `trace`, likewise: the trace context
+    (`traceparent`) of the run, where it is traced.
     """
 
     request_id: str
@@ -363,6 +367,7 @@ class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: str | None = None
     error_code: FailureCode | None = None
     error_param: str | None = None
+    trace: str | None = None
 
 
 class TokenFrame(msgspec.Struct, frozen=True, array_like=True):
