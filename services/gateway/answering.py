@@ -179,7 +179,11 @@ class _Answering:
             key = exchange.key
             models = None if key is None else key.models
             reply = await generation.hand_over(
-                body, self._surface.api, models=models, owner=exchange.owner
+                body,
+                self._surface.api,
+                models=models,
+                owner=exchange.owner,
+                weight=exchange.weight,
             )
             if isinstance(reply, Accepted):
                 reply = await self._hooks.taken(reply, body)

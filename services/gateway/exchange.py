@@ -112,6 +112,11 @@ class Exchange:
         """Whom the request acts for; "" where no keys are in use."""
         return "" if self.key is None else self.key.owner or self.key.name
 
+    @property
+    def weight(self) -> int:
+        """Its share of the workers while requests wait, against others'."""
+        return 1 if self.key is None else self.key.weight
+
     def header(self, name: bytes) -> str | None:
         """The first header of that (lower-case) name, or None."""
         for key, value in self._scope["headers"]:

@@ -64,11 +64,12 @@ class Generation:
         *,
         models: tuple[str, ...] | None = None,
         owner: str = "",
+        weight: int = 1,
     ) -> Reply:
         """Have it prepared and started; takes at most the timeout of a hand-over.
 
         `models`: the patterns of those that its caller may ask for; None: all. `owner`: whose
-        stored responses it may refer to.
+        stored responses it may refer to, and who waits for a worker, with that `weight`.
 
         Not to be cancelled: the answer tells whom to cancel, also when nobody waits any more.
         """
@@ -82,6 +83,7 @@ class Generation:
             received_ms=now_ms,
             models=models,
             owner=owner,
+            weight=weight,
         )
         reply: Reply = self.failure("cancelled", "the client left")
         # Shielded for the reason above. Bounded by the timeout.

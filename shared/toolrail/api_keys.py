@@ -31,6 +31,7 @@ from msgspec import Meta
 from toolrail.errors import ConfigError
 
 _FORM: Final = re.compile(r"tr_(?P<id>[0-9a-f]{12})_[A-Za-z0-9_-]{43}")
+MAX_WEIGHT: Final = 1000
 _ID_BYTES: Final = 6
 _SECRET_BYTES: Final = 32
 
@@ -52,6 +53,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         requests_per_minute: None: no bound; likewise the next two.
         tokens_per_minute: of prompts and answers together.
         concurrent_requests: answered at once.
+        weight: its owner's share of the workers while requests wait, against other owners'.
     """
 
     id: Annotated[str, Meta(pattern=r"^[0-9a-f]{12}\Z")]
@@ -64,6 +66,7 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     requests_per_minute: _Limit | None = None
     tokens_per_minute: _Limit | None = None
     concurrent_requests: _Limit | None = None
+    weight: Annotated[int, Meta(ge=1, le=MAX_WEIGHT)] = 1
 
     def holds(self, key: str) -> bool:
         """Whether `key` is this one, in a time that does not tell how wrong it is."""

@@ -76,7 +76,7 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     `reply_subject` is where EventFrames must go; `received_ms` when the body was complete.
     `models`: names the caller may ask for, with `*` and `?`; None: all. `count_only`: answer with
     `Accepted.prompt_tokens` and hand nothing on. `owner`: whom it acts for, whose stored responses
-    it may refer to.
+    it may refer to. `weight`: see Stream.
     `body_blob`: object-store name of a body too large for one message (then `body` is empty); the
     gateway deletes it when it has its answer. `term`: see Stream; above 0 when the gateway asks
     again, since whom it asked first has died.
@@ -91,6 +91,7 @@ class Prepare(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     count_only: bool = False
     term: int = 0
     owner: str = ""
+    weight: int = 1
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -129,12 +130,14 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `tools`: names of the functions whose arguments are, against their schemas in the ParseSpec;
     `answer`: the schema of an answer that is. `fails`: a violation, and a call of a function that
-    is not offered, ends the request; else it is reported alone.
+    is not offered, ends the request; else it is reported alone. `open_tools`: functions of whose
+    arguments something is neither held by the grammar nor checked.
     """
 
     tools: tuple[str, ...] = ()
     answer: JsonSchema | None = None
     fails: bool = False
+    open_tools: tuple[str, ...] = ()
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -162,7 +165,8 @@ class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     and what an owner of an older term says counts no more. `started`: this hand-over is a take-over
     (gateway → postprocessor) of a stream whose jobs are in the queue or with workers; the choices
     of which the gateway has had output. None: the jobs are still to be queued. `owner`: whom the
-    request acts for, "" where that is not known; the owners share the line for the workers.
+    request acts for, "" where that is not known; the owners share the line for the workers,
+    each in proportion to the `weight` of its requests.
     """
 
     model: str
@@ -179,6 +183,7 @@ class Stream(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     term: int = 0
     started: tuple[int, ...] | None = None
     owner: str = ""
+    weight: int = 1
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -214,7 +219,10 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_default
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A failure as a message. `status` is the HTTP status the client gets before any output."""
+    """A failure as a message. `status` is the HTTP status the client gets before any output.
+
+    `unqueued`: with `OWNER_STOPPING`, none of the stream's jobs was put on the work queue.
+    """
 
     version: int = SCHEMA_VERSION
     request_id: str
@@ -226,6 +234,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
     param: str | None = None
     retryable: bool = False
     retry_after_s: int | None = None
+    unqueued: bool = False
 
 
 class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -430,6 +439,44 @@ class EventFrame(msgspec.Struct, frozen=True, array_like=True):
     deltas: tuple[EventDelta, ...]
 
 
+class Room(msgspec.Struct, frozen=True, array_like=True):
+    """What one postprocessor has of a model's work.
+
+    `out`: jobs on the work queue or with workers; `waiting`: those it still holds back; `spent`:
+    what owners that wait were given since the last report, each divided by its weight.
+    """
+
+    model: str
+    out: int
+    waiting: int
+    spent: dict[str, float] = {}
+
+
+class Rooms(msgspec.Struct, frozen=True, array_like=True):
+    """postprocessor → all postprocessors, a few times a second while work waits."""
+
+    version: int
+    postprocessor: str
+    rooms: tuple[Room, ...]
+
+
+class KeyUse(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an API key used at one gateway since its last report, and its requests that run now."""
+
+    key: str
+    requests: int
+    tokens: int
+    running: int
+
+
+class KeyUses(msgspec.Struct, frozen=True, array_like=True):
+    """gateway → all gateways, a few times a second while keys with limits are in use."""
+
+    version: int
+    gateway: str
+    uses: tuple[KeyUse, ...]
+
+
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker announces of its model; everything others need to serve it.
 
@@ -479,6 +526,9 @@ WorkerOrder: TypeAlias = Resend | Done
 
 Handover: TypeAlias = Prepare | Stream | Job | Cancel | Accepted | Failed | Resend | Held | Done
 
+Report: TypeAlias = Rooms | KeyUses
+"""What instances of one service tell each other; nothing is lost but accuracy where one is."""
+
 _encoder = msgspec.msgpack.Encoder()
 _prepare = msgspec.msgpack.Decoder(Prepare)
 _stream = msgspec.msgpack.Decoder(Stream)
@@ -489,6 +539,8 @@ _order = msgspec.msgpack.Decoder(WorkerOrder)
 _held = msgspec.msgpack.Decoder(Held)
 _token_frame = msgspec.msgpack.Decoder(TokenFrame)
 _event_frame = msgspec.msgpack.Decoder(EventFrame)
+_rooms = msgspec.msgpack.Decoder(Rooms)
+_key_uses = msgspec.msgpack.Decoder(KeyUses)
 _card = msgspec.msgpack.Decoder(ModelCard)
 _instance = msgspec.msgpack.Decoder(Instance)
 _token_ids = msgspec.msgpack.Decoder(tuple[int, ...])
@@ -501,7 +553,7 @@ def error_type(status: int) -> str:
     return "invalid_request_error" if status < 500 else "server_error"
 
 
-def encode(message: Handover | TokenFrame | EventFrame | ModelCard | Instance) -> bytes:
+def encode(message: Handover | TokenFrame | EventFrame | Report | ModelCard | Instance) -> bytes:
     """The message as msgpack."""
     return _encoder.encode(message)
 
@@ -549,6 +601,16 @@ def decode_token_frame(data: bytes) -> TokenFrame:
 def decode_event_frame(data: bytes) -> EventFrame:
     """An EventFrame. Raises DecodeError."""
     return _decode(_event_frame, data)
+
+
+def decode_rooms(data: bytes) -> Rooms:
+    """A Rooms. Raises DecodeError."""
+    return _decode(_rooms, data)
+
+
+def decode_key_uses(data: bytes) -> KeyUses:
+    """A KeyUses. Raises DecodeError."""
+    return _decode(_key_uses, data)
 
 
 def decode_model_card(data: bytes) -> ModelCard:

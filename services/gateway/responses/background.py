@@ -78,6 +78,7 @@ class _Work:
         self._gateway = gateway
         self._key = exchange.key
         self._owner = exchange.owner
+        self._weight = exchange.weight
         self._run = run
         self._body = body
         self._keeping = Keeping(gateway, run.response_id, exchange.owner)
@@ -118,6 +119,7 @@ class _Work:
             "responses",
             models=None if self._key is None else self._key.models,
             owner=self._owner,
+            weight=self._weight,
         )
         await checkpoint()
         if isinstance(reply, Failed):

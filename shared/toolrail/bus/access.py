@@ -80,6 +80,7 @@ _PUBLISH: Final[Mapping[str, tuple[str, ...]]] = {
         subjects.PREPARE,
         subjects.STREAM,
         f"{_P}.ctl.*",
+        subjects.KEY_USES,
         f"{subjects.DOCUMENTS}.>",
         f"$JS.API.STREAM.PURGE.{subjects.DOCUMENTS_STREAM}",
     ),
@@ -100,6 +101,7 @@ _PUBLISH: Final[Mapping[str, tuple[str, ...]]] = {
         f"{_P}.out.*",
         f"{_P}.cancel.*",
         f"{_P}.ctl.*",
+        subjects.ROOMS,
     ),
     "worker": (
         *_DIRECTORY,
@@ -121,9 +123,15 @@ _PUBLISH: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 _SUBSCRIBE: Final[Mapping[str, tuple[str, ...]]] = {
-    "gateway": (f"{_P}.out.*", f"{_P}.ctl.*", f"{_P}.ping.*"),
+    "gateway": (f"{_P}.out.*", f"{_P}.ctl.*", f"{_P}.ping.*", subjects.KEY_USES),
     "preprocessor": (subjects.PREPARE, f"{_P}.ping.*"),
-    "postprocessor": (subjects.STREAM, f"{_P}.post.*", f"{_P}.ctl.*", f"{_P}.ping.*"),
+    "postprocessor": (
+        subjects.STREAM,
+        f"{_P}.post.*",
+        f"{_P}.ctl.*",
+        f"{_P}.ping.*",
+        subjects.ROOMS,
+    ),
     "worker": (f"{_P}.cancel.*", f"{_P}.ctl.*", f"{_P}.ping.*"),
     SETUP: (),
 }

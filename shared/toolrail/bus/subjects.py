@@ -90,6 +90,13 @@ def ping(instance: str) -> str:
     return f"{PREFIX}.ping.{instance}"
 
 
+ROOMS: Final = f"{PREFIX}.rooms"
+"""All postprocessors tell each other on it what they have of each model's work."""
+
+KEY_USES: Final = f"{PREFIX}.uses"
+"""All gateways tell each other on it what API keys used."""
+
+
 def gateway_of(events_subject: str) -> str:
     """The gateway instance whose `events` subject this is."""
     return events_subject.removeprefix(f"{PREFIX}.out.")
@@ -98,6 +105,11 @@ def gateway_of(events_subject: str) -> str:
 def postprocessor_of(tokens_subject: str) -> str:
     """The postprocessor instance whose `tokens` subject this is."""
     return tokens_subject.removeprefix(f"{PREFIX}.post.")
+
+
+def kind(subject: str) -> str:
+    """What spans call a subject: without version, instance and model, of which there are many."""
+    return subject.removeprefix(f"{PREFIX}.").split(".", 1)[0]
 
 
 def cancel(model: str) -> str:

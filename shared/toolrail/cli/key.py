@@ -20,7 +20,7 @@ written to standard output, ready for the file that --api-keys-file names:
 
     toolrail key new alice --model 'qwen*' --requests-per-minute 60 >> keys.toml
 """
-_LIMITS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+_NUMBERS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests", "weight")
 
 
 def key(argv: Sequence[str]) -> int:
@@ -36,7 +36,7 @@ def key(argv: Sequence[str]) -> int:
         record["models"] = options.model
     if options.metrics:
         record["metrics"] = True
-    record |= {name: value for name in _LIMITS if (value := getattr(options, name)) is not None}
+    record |= {name: value for name in _NUMBERS if (value := getattr(options, name)) is not None}
     try:
         msgspec.convert(record, KeyRecord)
     except msgspec.ValidationError as error:
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("--model", action="append", help="a model it may use, * and ? allowed; repeat")
     new.add_argument("--expires", metavar="TIME", help="such as 2027-01-31T00:00:00Z")
     new.add_argument("--metrics", action="store_true", help="let it read /metrics")
-    for name in _LIMITS:
+    for name in _NUMBERS:
         new.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
     new.add_argument("--json", action="store_true", help="the entry as JSON instead of TOML")
     return parser
