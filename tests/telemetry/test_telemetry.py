@@ -9,7 +9,14 @@ from opentelemetry.trace import INVALID_SPAN
 from tests import otlp
 from tests.bus.received import until
 from toolrail.bus.memory import MemoryBroker
-from toolrail.telemetry import Telemetry, current_trace_id, exporting, headers, semconv
+from toolrail.telemetry import (
+    Telemetry,
+    current_trace_id,
+    event,
+    exporting,
+    headers,
+    semconv,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +37,7 @@ async def test_two_services_make_one_trace_over_the_bus() -> None:
         await broker.connect(back).serve("prepare", "pre", handler, max_in_flight=1)
         bus = broker.connect(front)
         with front.attached(PARENT), front.span("POST /x", kind="server", attributes={"n": 1}):
-            front.event("first_token", {"after_s": 0.5})
+            event("first_token", {"after_s": 0.5})
             await bus.request("prepare", b"a secret prompt", timeout_s=5)
         await front.close()
         await back.close()
@@ -114,7 +121,7 @@ async def test_off_records_nothing_and_still_passes_a_trace_through() -> None:
         assert telemetry.headers() == {}
         assert current_trace_id() == ""
     assert telemetry.start_span("a", parent=PARENT) is INVALID_SPAN
-    telemetry.event("nothing")
+    event("nothing")
     with telemetry.attached(PARENT):
         assert telemetry.headers() == PARENT
         assert current_trace_id() == TRACE

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from opentelemetry.trace import Span
 
+from toolrail.bus import subjects
 from toolrail.bus.port import RequestHandler
 from toolrail.telemetry import Telemetry, semconv
 
@@ -18,23 +19,23 @@ log: Final = logging.getLogger("toolrail.bus")
 
 
 def send_span(
-    telemetry: Telemetry, destination: str, template: str, size: int
+    telemetry: Telemetry, destination: str, size: int, message_id: str = ""
 ) -> AbstractContextManager[Span]:
     """The sender's span of one hop; its context goes into the message's headers."""
     if not telemetry.enabled:
         return telemetry.span("")
-    return telemetry.span(
-        f"send {template}",
-        kind="producer",
-        attributes={
-            semconv.MESSAGING_SYSTEM: semconv.MESSAGING_SYSTEM_NATS,
-            semconv.MESSAGING_OPERATION_NAME: "send",
-            semconv.MESSAGING_OPERATION_TYPE: "send",
-            semconv.MESSAGING_DESTINATION_NAME: destination,
-            semconv.MESSAGING_DESTINATION_TEMPLATE: template,
-            semconv.MESSAGING_MESSAGE_BODY_SIZE: size,
-        },
-    )
+    kind = subjects.kind(destination)
+    attributes: dict[str, str | int] = {
+        semconv.MESSAGING_SYSTEM: semconv.MESSAGING_SYSTEM_NATS,
+        semconv.MESSAGING_OPERATION_NAME: "send",
+        semconv.MESSAGING_OPERATION_TYPE: "send",
+        semconv.MESSAGING_DESTINATION_NAME: destination,
+        semconv.MESSAGING_DESTINATION_TEMPLATE: kind,
+        semconv.MESSAGING_MESSAGE_BODY_SIZE: size,
+    }
+    if message_id:
+        attributes[semconv.MESSAGING_MESSAGE_ID] = message_id
+    return telemetry.span(f"send {kind}", kind="producer", attributes=attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +51,31 @@ class Server:
         """The handler's answer, made inside the caller's trace; None when the handler has a bug.
 
         The one place where a request's bug is caught: it is logged without the payload, and the
-        caller meets its deadline.
+        caller meets its deadline. What comes without a trace gets none: it was sent by a callback,
+        outside of any request, and would be a trace of one span.
         """
+        with self.telemetry.attached(headers):
+            try:
+                with self._span(len(payload)) if headers else nullcontext():
+                    return await self.handler(payload)
+            except Exception:
+                log.exception("request handler failed", extra={"subject": self.subject})
+                return None
+
+    def _span(self, size: int) -> AbstractContextManager[Span]:
+        if not self.telemetry.enabled:
+            return self.telemetry.span("")
+        kind = subjects.kind(self.subject)
         attributes = {
             semconv.MESSAGING_SYSTEM: semconv.MESSAGING_SYSTEM_NATS,
             semconv.MESSAGING_OPERATION_NAME: "process",
             semconv.MESSAGING_OPERATION_TYPE: "process",
             semconv.MESSAGING_DESTINATION_NAME: self.subject,
+            semconv.MESSAGING_DESTINATION_TEMPLATE: kind,
             semconv.MESSAGING_CONSUMER_GROUP_NAME: self.queue,
+            semconv.MESSAGING_MESSAGE_BODY_SIZE: size,
         }
-        name = f"process {self.subject}"
-        with self.telemetry.attached(headers):
-            try:
-                with self.telemetry.span(name, kind="consumer", attributes=attributes):
-                    return await self.handler(payload)
-            except Exception:
-                log.exception("request handler failed", extra={"subject": self.subject})
-                return None
+        return self.telemetry.span(f"process {kind}", kind="consumer", attributes=attributes)
 
 
 class Tasks:

@@ -159,7 +159,7 @@ class MemoryBus:
             if not answer.done():
                 answer.set_result(data)
 
-        with hops.send_span(self._telemetry, subject, subject, len(payload)):
+        with hops.send_span(self._telemetry, subject, len(payload)):
             if not self._send(_Message(subject, payload, reply, self._telemetry.headers())):
                 raise NoRespondersError(f"nobody serves {subject}")
             try:

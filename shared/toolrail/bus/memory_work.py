@@ -250,7 +250,7 @@ class MemoryWorkQueue:
     ) -> str:
         """Accept a job; `timeout_s` is met trivially here."""
         self._check(len(payload))
-        with hops.send_span(self._telemetry, subjects.work(model), "work", len(payload)):
+        with hops.send_span(self._telemetry, subjects.work(model), len(payload), message_id):
             number = self._lines.accept(
                 model, payload, message_id, self._telemetry.headers(), ttl_s
             )

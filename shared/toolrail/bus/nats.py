@@ -155,7 +155,7 @@ class NatsBus:
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """The answer of one server of `subject`."""
         connection = self._connection
-        with hops.send_span(connection.telemetry, subject, subject, len(payload)):
+        with hops.send_span(connection.telemetry, subject, len(payload)):
             try:
                 answer = await connection.client.request(
                     subject,

@@ -59,7 +59,7 @@ class NatsWorkQueue:
         """Accept a job; a repeated `message_id` is accepted once. See `port.WorkQueue`."""
         telemetry = self._connection.telemetry
         subject = subjects.work(model)
-        with hops.send_span(telemetry, subject, "work", len(payload)):
+        with hops.send_span(telemetry, subject, len(payload), message_id):
             headers = {"Nats-Msg-Id": message_id, **telemetry.headers()}
             if ttl_s is not None:
                 headers["Nats-TTL"] = f"{max(1, math.ceil(ttl_s))}s"

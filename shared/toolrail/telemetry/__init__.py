@@ -6,11 +6,13 @@ with a bounded queue: when it is full, or the receiver is away, spans are droppe
 no request waits.
 
 Spans carry names, sizes and counts. Prompt text, model text and exception messages never go in:
-a failed span has the type of its exception.
+a failed span has the type of its exception. What is said of a span costs nothing where none is
+recorded: ask `span.is_recording()` before anything is gathered for it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -40,6 +42,12 @@ _KINDS: Final[Mapping[Kind, SpanKind]] = {
     "consumer": SpanKind.CONSUMER,
 }
 _FLUSH_TIMEOUT_S: Final = 5.0
+
+MAX_EVENTS_OF_A_KIND: Final = 64
+"""Events of one kind on one span; what comes after them is in the span's counts alone."""
+
+_MAX_NAME: Final = 64
+"""Characters of a name that the caller gave: as long as OpenAI lets a function's name be."""
 
 _propagator: Final = TraceContextTextMapPropagator()
 
@@ -73,6 +81,50 @@ def current_trace_id() -> str:
     return trace.format_trace_id(context.trace_id) if context.is_valid else ""
 
 
+def recorded() -> Span | None:
+    """The current span, if it is recorded: nothing that is only for it need be made otherwise."""
+    span = trace.get_current_span()
+    return span if span.is_recording() else None
+
+
+def event(name: str, attributes: Attributes | None = None) -> None:
+    """A point in time on the current span."""
+    trace.get_current_span().add_event(name, attributes)
+
+
+def traceparent(span: Span) -> str:
+    """The context of `span` for `link`, in another process perhaps; "" when it is not recorded."""
+    return headers(span)["traceparent"] if span.is_recording() else ""
+
+
+def link(span: Span, target: str, attributes: Attributes | None = None) -> None:
+    """Link `span` to the one whose context `target` is (see `traceparent`); nothing where none."""
+    if not (target and span.is_recording()):
+        return
+    found = _propagator.extract({"traceparent": target}, otel_context.Context())
+    context = trace.get_current_span(found).get_span_context()
+    if context.is_valid:
+        span.add_link(context, attributes)
+
+
+def fail(span: Span, code: str, *, ours: bool) -> None:
+    """Say in `span` what it failed by; it counts as an error where the fault is `ours`."""
+    span.set_attribute(semconv.ERROR_TYPE, code)
+    if ours:
+        span.set_status(StatusCode.ERROR)
+
+
+def shortened(name: str) -> str:
+    """A name that the caller gave, such as a tool's, as far as a span holds it."""
+    return name[:_MAX_NAME]
+
+
+def tag_hash(structural_tag: str) -> str:
+    """A short name of a structural tag: equal tags, equal names, in every process. O(tag)."""
+    data = structural_tag.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
 class Telemetry:
     """One process's spans.
 
@@ -89,6 +141,11 @@ class Telemetry:
         self._off: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
         self._exporter = exporter
         self.enabled = provider is not None
+
+    @property
+    def sent_spans(self) -> int:
+        """Spans that the receiver has."""
+        return self._exporter.sent if self._exporter is not None else 0
 
     @property
     def dropped_spans(self) -> int:
@@ -124,8 +181,15 @@ class Telemetry:
 
     def event(self, name: str, attributes: Attributes | None = None) -> None:
         """A point in time on the current span."""
-        if self._tracer is not None:
-            trace.get_current_span().add_event(name, attributes)
+        event(name, attributes)
+
+    def lend(self) -> None:
+        """What libraries in this process trace leaves by the same way, once for a process.
+
+        Not what processes do that it forks: they must leave its connections alone.
+        """
+        if self._provider is not None:
+            trace.set_tracer_provider(self._provider)
 
     def headers(self, span: Span | None = None) -> dict[str, str]:
         """W3C headers of `span`, else of the current context; also when telemetry is off."""

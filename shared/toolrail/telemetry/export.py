@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import (
+    ReadableSpan,
+    Span,
+    SpanLimits,
+    SpanProcessor,
+    TracerProvider,
+)
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
@@ -19,6 +28,18 @@ _MAX_QUEUE: Final = 4096
 _MAX_BATCH: Final = 512
 _BATCH_DELAY_MS: Final = 500
 _EXPORT_TIMEOUT_S: Final = 5.0
+_TELL_AGAIN_S: Final = 60.0
+
+_LIMITS: Final = SpanLimits(
+    max_span_attributes=64,
+    max_events=256,
+    max_event_attributes=32,
+    max_links=128,
+    max_link_attributes=8,
+)
+"""Of any one span. What a stream has many of is bounded before (`MAX_EVENTS_OF_A_KIND`)."""
+
+log: Final = logging.getLogger("toolrail.telemetry")
 
 
 def provider(
@@ -33,6 +54,8 @@ def provider(
             semconv.SERVICE_VERSION: version("toolrail"),
         }
     )
+    # It says so with every batch that is not taken; `CountedExporter` does once a minute.
+    logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
     exporter = CountedExporter(
         OTLPSpanExporter(
             endpoint=f"{otlp_endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_TIMEOUT_S
@@ -41,6 +64,7 @@ def provider(
     made = TracerProvider(
         resource=resource,
         sampler=ParentBased(TraceIdRatioBased(sample_ratio)),
+        span_limits=_LIMITS,
         shutdown_on_exit=False,  # `Telemetry.close` does it, with a deadline
     )
     made.add_span_processor(_Bounded(exporter))
@@ -53,9 +77,17 @@ class CountedExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._queued = 0
+        self._sent = 0
         self._lost = 0
+        self._told_s = -_TELL_AGAIN_S
         self._given_up = False
+
+    @property
+    def sent(self) -> int:
+        """Spans that the receiver has."""
+        return self._sent
 
     @property
     def lost(self) -> int:
@@ -63,22 +95,40 @@ class CountedExporter(SpanExporter):
         return self._lost
 
     def accept(self) -> bool:
-        """Whether there is room for one more span; otherwise it is lost."""
+        """Whether there is room for one more span; otherwise it is lost.
+
+        In a process that was forked there is none: lock and connection are its parent's.
+        """
+        if os.getpid() != self._process:
+            return False
         with self._lock:
             room = self._queued < _MAX_QUEUE
             self._queued += room
             self._lost += not room
-            return room
+        if not room:
+            self._tell()
+        return room
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send a batch; it blocks the exporting thread until the receiver has it or time is up."""
         with self._lock:
             self._queued -= len(spans)
         result = SpanExportResult.FAILURE if self._given_up else self._exporter.export(spans)
-        if result is not SpanExportResult.SUCCESS:
-            with self._lock:
-                self._lost += len(spans)
+        taken = result is SpanExportResult.SUCCESS
+        with self._lock:
+            self._sent += len(spans) * taken
+            self._lost += len(spans) * (not taken)
+        if not taken and not self._given_up:
+            self._tell()
         return result
+
+    def _tell(self) -> None:
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._told_s < _TELL_AGAIN_S:
+                return
+            self._told_s = now_s
+        log.warning("spans are lost: the receiver is away or slow", extra={"lost": self._lost})
 
     def give_up(self) -> None:
         """Lose what is left, so that a shutdown which waits for it ends."""
