@@ -53,6 +53,8 @@ class CommonSettings:
         log_level: name of a logging level.
         otlp_endpoint: base URL of an OTLP/HTTP receiver; empty: tracing is off.
         trace_sample_ratio: share of root traces kept, 0 to 1.
+        redaction_file: TOML file of what is blacked out where prompts and answers are kept (audit
+            records, content of traces) besides or instead of the built-in rules; empty: those.
         heartbeat_s: how often an instance renews its registration.
         registration_ttl_s: how long a registration lives without renewal.
         probe_s: how often a peer with which this process has streams is asked whether it lives.
@@ -85,6 +87,7 @@ class CommonSettings:
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     otlp_endpoint: str = ""
     trace_sample_ratio: float = 1.0
+    redaction_file: str = ""
     heartbeat_s: float = 2.0
     registration_ttl_s: float = 6.0
     probe_s: float = 0.5

@@ -45,6 +45,7 @@ COMMON_FLAGS: Final = (
     "log_level",
     "otlp_endpoint",
     "trace_sample_ratio",
+    "redaction_file",
     "heartbeat_s",
     "registration_ttl_s",
     "hand_over_timeout_s",
