@@ -17,9 +17,8 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
-from opentelemetry.trace import Span
 
-from services.worker import control
+from services.worker import control, tracing
 from services.worker.accounting import account
 from services.worker.burying import UNREADABLE, Reason, bury, letter
 from services.worker.cancels import Cancels, means
@@ -55,7 +54,7 @@ from toolrail.messages import (
 )
 from toolrail.service import Runtime
 from toolrail.settings import WorkerSettings
-from toolrail.telemetry import semconv
+from toolrail.telemetry import exemplar, traceparent
 
 log: Final = logging.getLogger("toolrail.worker")
 
@@ -206,12 +205,6 @@ class Runner:
 
     async def _perform(self, run: Run) -> None:
         job = run.job
-        attributes = {
-            semconv.GEN_AI_REQUEST_MODEL: job.model,
-            semconv.GEN_AI_REQUEST_MAX_TOKENS: job.sampling.max_tokens,
-            "toolrail.choice": job.choice,
-            "toolrail.attempt": job.attempt,
-        }
         left_s = job.deadline_ms / 1000 - time.time() if job.deadline_ms else None
         too_late = None
         if left_s is not None:
@@ -220,16 +213,17 @@ class Runner:
         try:
             with (
                 self._telemetry.attached(run.item.trace_headers),
-                self._telemetry.span("generate", kind="consumer", attributes=attributes) as span,
+                self._telemetry.span("generate", kind="consumer") as span,
             ):
                 if left_s is not None and left_s <= 0:
+                tracing.begin(span, run)
                     end = TOO_LATE
                 elif run.item.deliveries > self._settings.max_deliveries:
                     end = UNDELIVERABLE
                     await self._bury(run.item, job, "undeliverable", end.step.error or "")
                 else:
                     end = await self._outcome(run)
-                await self._conclude(run, end, span)
+                await self._conclude(run, end)
         finally:
             if too_late is not None:
                 too_late.cancel()
@@ -272,14 +266,15 @@ class Runner:
                 if run.ending is None:
                     self._send(run, step)
                     if not run.acked:
-                        self._start(run)
+                        self._start(run, step)
         return failed("engine", "the engine ended the run without saying why")
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: Run, step: Step) -> None:
         """The first token of `run` is on its way; the acknowledgement follows this turn's frame."""
         run.acked = True
         run.first_token_s = time.monotonic()
-        self._metrics.first_token.observe(run.first_token_s - run.taken_s)
+        self._metrics.first_token.observe(run.first_token_s - run.taken_s, exemplar())
+        tracing.first_token(run, step)
         self._tasks.start_soon(self._acknowledge, run)
 
     async def _acknowledge(self, run: Run) -> None:
@@ -312,30 +307,34 @@ class Runner:
             error_code,
             error_param,
         )
+            (traceparent(run.span) or None) if run.seq == 0 else None,
         run.seq += 1
         run.tokens += len(step.token_ids)
         self._control.send(job, delta)
 
-    async def _conclude(self, run: Run, end: End, span: Span) -> None:
+    async def _conclude(self, run: Run, end: End) -> None:
         """Settle the job with the queue and tell its postprocessor."""
         if run.ending == "released" and not run.acked:
             self._metrics.runs.labels("released").inc()
             await run.item.nak()
+            tracing.given_back(run)
             return
         if run.ending is not None and end.step.finish not in ("stop", "length"):
             end = CUT.get(run.ending, end)
         if run.ending != "superseded":
             self._send(run, end.step, end.error_code, end.error_param)
         if not run.acked:
-            self._start(run)
+            self._start(run, end.step)
         await run.settled.wait()
-        account(self._metrics, span, run, end)
+        account(self._metrics, run, end)
+        tracing.finish(run, end)
 
     def _end_run(self, run: Run, ending: Ending) -> None:
         """Make `run` end; its own task says so to whom it concerns."""
         if run.ending is None:
             run.ending = ending
             self._tasks.start_soon(self._abort, run)
+            tracing.aborted(run)
 
     async def _abort(self, run: Run) -> None:
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 import anyio
+from opentelemetry.trace import INVALID_SPAN, Span
 
 from services.worker.engine import Step, run_name
 from toolrail.bus.port import WorkItem
@@ -34,6 +35,7 @@ class Run:
         ending: set when this worker ends the run itself; nothing more is sent of it but its end.
         settled: set once the acknowledgement was sent.
         over: set once the slot is free.
+        span: its span, once it has a slot and where it is traced.
     """
 
     item: WorkItem
@@ -47,6 +49,7 @@ class Run:
     ending: Ending | None = None
     settled: anyio.Event = field(default_factory=anyio.Event)
     over: anyio.Event = field(default_factory=anyio.Event)
+    span: Span = INVALID_SPAN
 
     @property
     def name(self) -> str:

@@ -125,6 +125,18 @@ def tag_hash(structural_tag: str) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
+def exemplar(span: Span | None = None) -> dict[str, str] | None:
+    """What leads from a measurement to the trace of `span`, or of the current one, if recorded."""
+    span = span or trace.get_current_span()
+    if not span.is_recording():
+        return None
+    context = span.get_span_context()
+    return {
+        "trace_id": trace.format_trace_id(context.trace_id),
+        "span_id": trace.format_span_id(context.span_id),
+    }
+
+
 class Telemetry:
     """One process's spans.
 
