@@ -65,6 +65,8 @@ class CommonSettings:
         max_queue_bytes: bound of the work queue.
         job_max_age_s: how long a job may wait in the queue.
         max_document_bytes: bound of stored responses; the oldest go when it is reached.
+        max_audit_stream_bytes: bound of audit records on the bus; the oldest go when it is reached.
+        audit_stream_max_age_s: how long they are kept there.
         ack_wait_s: silence of a worker after which its unacknowledged job goes to another.
         max_dead_letters: records kept of jobs that nobody could run; the oldest go first.
         dead_letter_max_age_s: how long such a record is kept.
@@ -98,6 +100,8 @@ class CommonSettings:
     max_queue_bytes: int = 1 << 30
     job_max_age_s: float = 600.0
     max_document_bytes: int = 512 << 20
+    max_audit_stream_bytes: int = 256 << 20
+    audit_stream_max_age_s: float = 604_800.0
     ack_wait_s: float = 5.0
     max_dead_letters: int = 10_000
     dead_letter_max_age_s: float = 604_800.0
@@ -234,6 +238,10 @@ class PostprocessorSettings(CommonSettings):
         max_streams: streams owned at once; more are answered `overloaded`.
         max_waiting_per_slot: streams of one owner (API key) that may wait for a worker, for each
             slot that the model's workers have; more are answered `overloaded`.
+        queue_order: `fair`: owners are served in proportion to the weights of their keys, and who
+            has waited for nothing goes first; `arrival`: whoever came first.
+        ahead_per_slot: jobs that may stand on the work queue when all slots are taken, for each
+            slot of the model's workers (two at least); more wait for their turn in fair order.
         idle_timeout_s: silence of a running stream before it is moved to another worker.
         migration_limit: how often a choice may move to another worker after the first token.
         migration_timeout_s: how long such a move may wait for a place in the work queue.
@@ -248,6 +256,8 @@ class PostprocessorSettings(CommonSettings):
 
     max_streams: int = 4096
     max_waiting_per_slot: float = 8.0
+    queue_order: Literal["fair", "arrival"] = "fair"
+    ahead_per_slot: float = 0.125
     idle_timeout_s: float = 120.0
     migration_limit: int = 3
     migration_timeout_s: float = 30.0
