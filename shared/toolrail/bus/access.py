@@ -18,6 +18,8 @@ from toolrail.bus import subjects
 
 SETUP: Final = "setup"
 """The user that makes streams and buckets, for `toolrail nats setup`."""
+AUDITOR: Final = "auditor"
+"""The user that reads audit records, and nothing else; no service of ours is it."""
 
 _P: Final = subjects.PREFIX
 _MODELS: Final = f"KV_{subjects.MODELS_BUCKET}"
@@ -83,6 +85,8 @@ _PUBLISH: Final[Mapping[str, tuple[str, ...]]] = {
         subjects.KEY_USES,
         f"{subjects.DOCUMENTS}.>",
         f"$JS.API.STREAM.PURGE.{subjects.DOCUMENTS_STREAM}",
+        f"$JS.API.STREAM.INFO.{subjects.AUDIT_STREAM}",
+        subjects.AUDIT_SUBJECTS,
     ),
     "preprocessor": (
         *_DIRECTORY,
@@ -121,6 +125,14 @@ _PUBLISH: Final[Mapping[str, tuple[str, ...]]] = {
         "$JS.API.STREAM.UPDATE.*",
         "$JS.API.STREAM.INFO.*",
     ),
+    AUDITOR: (
+        "$JS.API.INFO",
+        *_reads(subjects.AUDIT_STREAM),
+        f"$JS.API.CONSUMER.DURABLE.CREATE.{subjects.AUDIT_STREAM}.>",
+        f"$JS.API.CONSUMER.INFO.{subjects.AUDIT_STREAM}.>",
+        f"$JS.API.CONSUMER.MSG.NEXT.{subjects.AUDIT_STREAM}.>",
+        f"$JS.ACK.{subjects.AUDIT_STREAM}.>",
+    ),
 }
 _SUBSCRIBE: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway": (f"{_P}.out.*", f"{_P}.ctl.*", f"{_P}.ping.*", subjects.KEY_USES),
@@ -134,6 +146,7 @@ _SUBSCRIBE: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "worker": (f"{_P}.cancel.*", f"{_P}.ctl.*", f"{_P}.ping.*"),
     SETUP: (),
+    AUDITOR: (),
 }
 
 USERS: Final[Mapping[str, Rights]] = {

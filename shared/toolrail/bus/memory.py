@@ -8,12 +8,13 @@ over a socket.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from toolrail.bus import hops
+from toolrail.bus.memory_audit import MemoryAuditRecords
 from toolrail.bus.memory_documents import MemoryDocuments, Shelf
 from toolrail.bus.memory_store import Bucket, MemoryKeyValue, MemoryObjectStore
 from toolrail.bus.memory_work import Lines, MemoryWorkQueue
@@ -51,6 +52,7 @@ class MemoryBroker:
         self.instances = Bucket(registration_ttl_s)
         self.blobs: dict[str, bytes] = {}
         self.shelf = Shelf(max_document_bytes)
+        self.audit: OrderedDict[str, bytes] = OrderedDict()
         self._interests: list[_Interest] = []
         self._turn = 0
 
@@ -100,6 +102,7 @@ class MemoryBus:
         self._instances = MemoryKeyValue(broker.instances, self._check, self._on_close)
         self._blobs = MemoryObjectStore(broker.blobs, self._check)
         self._documents = MemoryDocuments(broker.shelf, self._check)
+        self._audit = MemoryAuditRecords(broker.audit, self._check)
 
     @property
     def work(self) -> MemoryWorkQueue:
@@ -125,6 +128,11 @@ class MemoryBus:
     def documents(self) -> MemoryDocuments:
         """Responses that can be asked for later."""
         return self._documents
+
+    @property
+    def audit(self) -> MemoryAuditRecords:
+        """What gateways were asked and answered."""
+        return self._audit
 
     @property
     def max_payload_bytes(self) -> int:

@@ -23,6 +23,7 @@ from toolrail.bus.connection import (
     without_secrets,
 )
 from toolrail.bus.credentials import connect_options
+from toolrail.bus.nats_audit import NatsAuditRecords
 from toolrail.bus.nats_documents import NatsDocuments
 from toolrail.bus.nats_store import NatsKeyValue, NatsObjectStore
 from toolrail.bus.nats_work import NatsWorkQueue
@@ -52,6 +53,7 @@ class NatsBus:
         self._instances = NatsKeyValue(connection, subjects.INSTANCES_BUCKET, ttl_s)
         self._blobs = NatsObjectStore(connection)
         self._documents = NatsDocuments(connection)
+        self._audit = NatsAuditRecords(connection)
 
     @classmethod
     async def connect(
@@ -112,6 +114,11 @@ class NatsBus:
     def documents(self) -> NatsDocuments:
         """Responses that can be asked for later."""
         return self._documents
+
+    @property
+    def audit(self) -> NatsAuditRecords:
+        """What gateways were asked and answered."""
+        return self._audit
 
     @property
     def max_payload_bytes(self) -> int:

@@ -174,6 +174,23 @@ class Documents(Protocol):
         ...
 
 
+class AuditRecords(Protocol):
+    """Records for others to read, kept for a bounded time and size; the oldest go first."""
+
+    async def check(self) -> None:
+        """Return when records can be kept at all. Raises FaultError: why they cannot."""
+        ...
+
+    async def append(self, record: bytes, *, record_id: str, timeout_s: float) -> None:
+        """Keep `record`; one with the same id is kept once, if it is repeated soon.
+
+        Raises:
+            ValueError: it is larger than a message may be.
+            FaultError: it may or may not be kept.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BusStats:
     """Counters of one connection since it was opened; `unsent`: messages that wait to leave now."""
@@ -213,6 +230,11 @@ class Bus(Protocol):
     @property
     def documents(self) -> Documents:
         """Responses that can be asked for later."""
+        ...
+
+    @property
+    def audit(self) -> AuditRecords:
+        """What gateways were asked and answered, where that is wanted."""
         ...
 
     @property

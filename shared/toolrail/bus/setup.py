@@ -1,4 +1,4 @@
-"""What must exist on the server: work, its consumers, dead letters, two buckets, blobs, documents.
+"""What must exist on the server: work and its consumers, records, two buckets, blobs, documents.
 
 Every process makes sure of it when it connects; that is idempotent, and changed settings are
 applied to what is there.
@@ -62,6 +62,18 @@ async def ensure(connection: Connection) -> None:
             num_replicas=settings.replicas,
             storage=api.StorageType.FILE,
             allow_direct=True,
+        ),
+    )
+    await _ensure_stream(
+        connection,
+        api.StreamConfig(
+            name=subjects.AUDIT_STREAM,
+            subjects=[subjects.AUDIT_SUBJECTS],
+            max_bytes=settings.max_audit_stream_bytes,
+            max_age=settings.audit_stream_max_age_s,
+            duplicate_window=min(_DUPLICATE_WINDOW_S, settings.audit_stream_max_age_s),
+            num_replicas=settings.replicas,
+            storage=api.StorageType.FILE,
         ),
     )
     for bucket in (subjects.MODELS_BUCKET, subjects.INSTANCES_BUCKET):

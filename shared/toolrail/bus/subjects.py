@@ -45,6 +45,11 @@ DOCUMENTS_STREAM: Final = "TOOLRAIL_DOCUMENTS"
 
 DOCUMENTS: Final = f"{PREFIX}.doc"
 
+AUDIT_STREAM: Final = "TOOLRAIL_AUDIT"
+"""JetStream: audit records of the gateways, as JSON; bounded, the oldest go first."""
+
+AUDIT_SUBJECTS: Final = f"{PREFIX}.audit.*"
+
 
 def model_token(model: str) -> str:
     """A subject-safe token for a served model name: equal names, equal tokens."""
@@ -65,6 +70,11 @@ def work(model: str) -> str:
 def dead(model: str) -> str:
     """Subject of the records of a model's jobs that nobody could run."""
     return f"{PREFIX}.dead.{model_token(model)}"
+
+
+def audit(gateway: str) -> str:
+    """Subject of the audit records of a gateway instance."""
+    return f"{PREFIX}.audit.{gateway}"
 
 
 def tokens(postprocessor: str) -> str:
