@@ -108,8 +108,8 @@ class CompileCheck:
             await self._discard(process)
         self._free.clear()
 
-    async def check(self, tag_json: str) -> None:
-        """Returns if the engine takes the tag within the budgets.
+    async def check(self, tag_json: str) -> bool:
+        """Returns if the engine takes the tag within the budgets; True: that was known already.
 
         A remembered verdict costs one hash; identical checks share one run.
 
@@ -124,14 +124,17 @@ class CompileCheck:
             if key in self._verdicts:
                 self._verdicts.move_to_end(key)
                 self.stats.hits += 1
-                return _raise_if_refused(self._verdicts[key])
+                _raise_if_refused(self._verdicts[key])
+                return True
             running = self._running.get(key)
             if running is None:
-                return _raise_if_refused(await self._lead(key, tag_json))
+                _raise_if_refused(await self._lead(key, tag_json))
+                return False
             await running.done.wait()
             if running.known:
                 self.stats.joined += 1
-                return _raise_if_refused(running.outcome)
+                _raise_if_refused(running.outcome)
+                return False
             # Its leader was cancelled while it waited for a turn: lead it ourselves.
 
     async def _lead(self, key: bytes, tag_json: str) -> _Verdict:

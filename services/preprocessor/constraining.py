@@ -11,16 +11,18 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Final, Protocol, TypeAlias
 
 import anyio
 import msgspec
 
-from toolrail.errors import CallerError, QueueFullError
+from toolrail.errors import CallerError, FaultError, QueueFullError
 from toolrail.openai.chat import ChatRequest
 from toolrail.openai.compilable import TOO_EXPENSIVE, blamed
 from toolrail.openai.constraint import Constraint, Setting, Settling, same_constraint, settle
 from toolrail.schema.enforcement import Status
+from toolrail.telemetry import event, semconv, tag_hash
 
 _MAX_KEPT_BYTES: Final = 64 << 20
 
@@ -31,8 +33,8 @@ Step: TypeAlias = "str | Constraint"
 class TagCheck(Protocol):
     """Whether the engine takes a tag."""
 
-    async def check(self, tag_json: str) -> None:
-        """Raises CallerError when it does not."""
+    async def check(self, tag_json: str) -> bool:
+        """Raises CallerError when it does not. Whether that was known before."""
         ...
 
 
@@ -56,6 +58,30 @@ class Settled:
     def size(self) -> int:
         """About how many bytes it takes."""
         return len(self.enforcement) * 3 + len(self.constraint.guidance.structural_tag or "") * 2
+
+
+@dataclass(slots=True)
+class _Counts:
+    """The compile checks of one request, for its trace.
+
+    Attributes:
+        known: of how many the verdict was remembered.
+        seconds: all of them together, waiting for a turn included.
+    """
+
+    checks: int = 0
+    known: int = 0
+    seconds: float = 0.0
+
+    def tell(self, verdict: str) -> None:
+        """An event of the current span."""
+        facts = {
+            semconv.CACHE_HIT: bool(self.checks) and self.known == self.checks,
+            semconv.CHECKS: self.checks,
+            semconv.SECONDS: self.seconds,
+            semconv.VERDICT: verdict,
+        }
+        event(semconv.COMPILED_EVENT, facts)
 
 
 class Constraining:
@@ -88,13 +114,20 @@ class Constraining:
         key = hashlib.blake2b(material, digest_size=16).digest()
         if key in self._kept:
             self._kept.move_to_end(key)
+            event(semconv.COMPILED_EVENT, {semconv.CACHE_HIT: True, semconv.CHECKS: 0})
             return self._kept[key]
         param = "tools" if request.tools else "response_format"
-        found = _with_report(await self._made(settle(request, setting), param))
+        counts = _Counts()
+        try:
+            found = _with_report(await self._made(settle(request, setting), param, counts))
+        except (CallerError, FaultError) as error:
+            counts.tell(error.code or "refused")
+            raise
+        counts.tell("accepted")
         self._keep(key, found)
         return found
 
-    async def _made(self, settling: Settling, param: str) -> Constraint:
+    async def _made(self, settling: Settling, param: str, counts: _Counts) -> Constraint:
         verdict: CallerError | None = None
         costly: CallerError | None = None
         with anyio.move_on_after(self._budget_s):
@@ -102,18 +135,22 @@ class Constraining:
                 step = await self._in_thread(partial(_advanced, settling, verdict))
                 if isinstance(step, Constraint):
                     return step
-                verdict = await self._verdict(step)
+                verdict = await self._verdict(step, counts)
                 if verdict is not None and verdict.code == TOO_EXPENSIVE:
                     costly = verdict
         if costly is not None:
             raise blamed(costly, param, f"'{param}'")
         raise QueueFullError("the grammars of the request could not be checked in time")
 
-    async def _verdict(self, tag_json: str) -> CallerError | None:
+    async def _verdict(self, tag_json: str, counts: _Counts) -> CallerError | None:
+        counts.checks += 1
+        begun = perf_counter()
         try:
-            await self._tags.check(tag_json)
+            counts.known += await self._tags.check(tag_json)
         except CallerError as refusal:
             return refusal
+        finally:
+            counts.seconds += perf_counter() - begun
         return None
 
     def _keep(self, key: bytes, settled: Settled) -> None:
@@ -137,6 +174,6 @@ def _with_report(constraint: Constraint) -> Settled:
     return Settled(
         constraint,
         msgspec.json.encode(constraint.report.to_json()).decode(),
-        hashlib.blake2b(tag.encode(), digest_size=8).hexdigest() if tag else "",
+        tag_hash(tag) if tag else "",
         constraint.report.counts(),
     )

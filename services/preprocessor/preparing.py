@@ -18,6 +18,7 @@ from services.preprocessor.constraining import Constraining, Settled, TagCheck
 from services.preprocessor.fitting import fitting_ids
 from services.preprocessor.metrics import PreprocessorMetrics
 from services.preprocessor.models import Models, ServedModel
+from services.preprocessor.tracing import preflight
 from toolrail.anthropic.request import check_count, check_messages
 from toolrail.api_keys import allowed
 from toolrail.directory import Directory
@@ -128,7 +129,7 @@ class Preparing:
         self, reading: Awaitable[ChatRequest], models: Sequence[str] | None
     ) -> tuple[ChatRequest, ServedModel, str, Sequence[int]]:
         """The request, its model, its prompt and the prompt's ids."""
-        with self._metrics.stage("parse"):
+        with self._metrics.stage("parse"), preflight():
             request = await reading
         if not allowed(request.model, models):
             raise CallerError(

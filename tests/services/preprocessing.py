@@ -95,10 +95,12 @@ class Tags:
     refused: str = ""
     seen: list[str] = field(default_factory=list)
 
-    async def check(self, tag_json: str) -> None:
+    async def check(self, tag_json: str) -> bool:
+        known = tag_json in self.seen
         self.seen.append(tag_json)
         if self.refused and self.refused in tag_json:
             raise CallerError("cannot be expressed", code="invalid_grammar")
+        return known
 
 
 @dataclass

@@ -25,7 +25,7 @@ class Costly:
     def __init__(self, refusals: int) -> None:
         self.refusals = refusals
 
-    async def check(self, tag_json: str) -> None:
+    async def check(self, tag_json: str) -> bool:
         if not self.refusals:
             await anyio.sleep_forever()
         self.refusals -= 1

@@ -47,16 +47,18 @@ class Server:
     queue: str
     handler: RequestHandler
 
-    async def answer(self, payload: bytes, headers: Mapping[str, str] | None) -> bytes | None:
+    async def answer(
+        self, payload: bytes, headers: Mapping[str, str] | None, *, asked: bool = True
+    ) -> bytes | None:
         """The handler's answer, made inside the caller's trace; None when the handler has a bug.
 
         The one place where a request's bug is caught: it is logged without the payload, and the
-        caller meets its deadline. What comes without a trace gets none: it was sent by a callback,
-        outside of any request, and would be a trace of one span.
+        caller meets its deadline. What nobody waits for (`asked` is false) gets no span: it is sent
+        by callbacks, outside of any trace.
         """
         with self.telemetry.attached(headers):
             try:
-                with self._span(len(payload)) if headers else nullcontext():
+                with self._span(len(payload)) if asked else nullcontext():
                     return await self.handler(payload)
             except Exception:
                 log.exception("request handler failed", extra={"subject": self.subject})

@@ -185,7 +185,8 @@ class MemoryBus:
         server = hops.Server(self._telemetry, subject, queue, handler)
 
         async def answer(message: _Message) -> None:
-            data = await server.answer(message.payload, message.headers)
+            asked = message.reply is not None
+            data = await server.answer(message.payload, message.headers, asked=asked)
             if data is not None and message.reply is not None and not self._closed:
                 self._count_out(data)
                 message.reply(data)

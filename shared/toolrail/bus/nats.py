@@ -185,7 +185,8 @@ class NatsBus:
 
         async def answer(message: Msg) -> None:
             try:
-                data = await server.answer(message.data, message.headers)
+                asked = bool(message.reply)
+                data = await server.answer(message.data, message.headers, asked=asked)
                 if data is not None and message.reply:
                     await connection.send(message.reply, data)
             except (FaultError, ValueError) as error:
