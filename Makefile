@@ -8,7 +8,7 @@ ARGS ?=
 PIN ?=
 BENCH ?=
 
-.PHONY: help setup up test test-fast test-operations lint format bench pin clean
+.PHONY: help setup up test test-fast test-operations lint audit secrets format bench pin clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,6 +33,12 @@ lint: setup ## Check style, types and the import contracts.
 	@$(VENV)/ruff format --check
 	@$(VENV)/pyright
 	@$(VENV)/lint-imports
+
+audit: setup ## Compare every pinned dependency with the published advisories.
+	@$(VENV)/python .ci/audit.py
+
+secrets: setup ## Look for secrets in the tree and its history.
+	@$(VENV)/python .ci/scan_secrets.py
 
 format: setup ## Put every file into the project's format.
 	@$(VENV)/ruff check --fix --quiet
