@@ -8,9 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from opentelemetry.trace import Span, StatusCode
-
-from services.gateway import discovery, ids
+from services.gateway import discovery, ids, tracing
 from services.gateway.access_log import log_request
 from services.gateway.answer import Outcome
 from services.gateway.chat import chat_completions
@@ -35,7 +33,7 @@ from services.gateway.responses import retrieval
 from services.gateway.responses.surface import create_response
 from toolrail.errors import CallerError, ToolrailError
 from toolrail.messages import Failed
-from toolrail.telemetry import semconv
+from toolrail.telemetry import exemplar, semconv
 
 log: Final = logging.getLogger(__name__)
 
@@ -216,7 +214,9 @@ class App:
             stage = "stream" if exchange.status == 200 else "status"
             meters.errors.labels(outcome.failed.code, stage).inc()
         if outcome.first_event_s is not None:
-            meters.time_to_first_event.labels(outcome.model).observe(outcome.first_event_s)
+            meters.time_to_first_event.labels(outcome.model).observe(
+                outcome.first_event_s, exemplar()
+            )
         if outcome.tally.usage is not None:
             meters.count(outcome.model, outcome.tally)
 
@@ -224,38 +224,3 @@ class App:
 def _method_label(exchange: Exchange, route: Route) -> str:
     """The method, if the route knows it: anything can be sent as a method."""
     return exchange.method if exchange.method in route.handlers else "other"
-
-
-def _describe(span: Span, exchange: Exchange, outcome: Outcome | None) -> None:
-    """What the request came to, in the names of the GenAI conventions; never its text."""
-    span.set_attribute(semconv.HTTP_RESPONSE_STATUS_CODE, exchange.status or CLIENT_LEFT)
-    if outcome is None:
-        return
-    if outcome.failed is not None:
-        span.set_attribute(semconv.ERROR_TYPE, outcome.failed.code)
-        if http_status(outcome.failed) >= 500:
-            span.set_status(StatusCode.ERROR)
-    if not outcome.model:
-        return
-    span.set_attributes(
-        {
-            semconv.GEN_AI_OPERATION_NAME: semconv.GEN_AI_OPERATION_CHAT,
-            semconv.GEN_AI_PROVIDER_NAME: semconv.GEN_AI_PROVIDER_TOOLRAIL,
-            semconv.GEN_AI_REQUEST_MODEL: outcome.model,
-            semconv.GEN_AI_REQUEST_STREAM: outcome.stream,
-            semconv.GEN_AI_RESPONSE_ID: outcome.response_id,
-            semconv.GEN_AI_RESPONSE_MODEL: outcome.model,
-            semconv.GEN_AI_RESPONSE_FINISH_REASONS: outcome.tally.finish_reasons,
-        }
-    )
-    if outcome.first_event_s is not None:
-        span.set_attribute(semconv.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK, outcome.first_event_s)
-    if (usage := outcome.tally.usage) is not None:
-        span.set_attributes(
-            {
-                semconv.GEN_AI_USAGE_INPUT_TOKENS: usage.prompt_tokens,
-                semconv.GEN_AI_USAGE_OUTPUT_TOKENS: usage.completion_tokens,
-                semconv.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
-                semconv.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
-            }
-        )

@@ -10,11 +10,22 @@ import time
 from collections.abc import Callable, Sequence
 
 import anyio
+from opentelemetry import trace
 
 from services.gateway.failures import failure
 from services.gateway.gateway import Gateway
 from services.gateway.hand_over import HandOver
-from toolrail.messages import Accepted, Api, EventDelta, Failed, FailureCode, Prepare, Reply
+from toolrail.messages import (
+    TERM_STEP,
+    Accepted,
+    Api,
+    EventDelta,
+    Failed,
+    FailureCode,
+    Prepare,
+    Reply,
+)
+from toolrail.telemetry import event, semconv
 
 
 class Generation:
@@ -108,6 +119,8 @@ class Generation:
     async def first(self, *, stream: bool) -> list[EventDelta] | Failed:
         """The first deltas, or the failure that came before any output.
 
+            self._stream.span = trace.get_current_span()
+            tracing.handed_over(reply.instance, reply.prompt_tokens)
         Where both came together, a `stream` begins with the output and ends with the failure,
         as it would have, had they come one after the other.
         """
@@ -121,6 +134,7 @@ class Generation:
 
     async def rest(self) -> list[EventDelta] | Failed:
         """More deltas, or the failure that came instead; waits until the deadline."""
+        event(semconv.FIRST_EVENT_EVENT)
         deltas = await self.take(self.deadline)
         return failure_in(deltas) or deltas
 

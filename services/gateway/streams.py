@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
+from opentelemetry.trace import INVALID_SPAN, Span
 
 from services.gateway.failures import failure
 from services.gateway.heard import Heard
@@ -46,6 +47,7 @@ class Stream:
         owner: instance of the postprocessor that owns it; empty while that is not known.
         handed: the hand-over, encoded, to repeat it elsewhere; None: that cannot be.
         trace_headers: of the request's trace, in which that happens.
+        span: of the request, where it is told.
         ended: the postprocessor said the last word: nothing is left to cancel.
         closed: nobody reads it any more.
     """
@@ -71,6 +73,7 @@ class Stream:
         "overflowed",
         "owner",
         "request_id",
+        "span",
         "term",
         "trace_headers",
     )
@@ -88,6 +91,7 @@ class Stream:
         self.owner = ""
         self.handed: bytes | None = None
         self.trace_headers: Mapping[str, str] = {}
+        self.span: Span = INVALID_SPAN
         self.control_subjects: set[str] = set()
         self.ended = False
         self.closed = False

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
+from services.gateway import tracing
 from services.gateway.failures import failure
 from services.gateway.metrics import Meters
 from services.gateway.streams import Stream, Streams
@@ -83,9 +84,11 @@ class TakeOver:
     def _settle(self, stream: Stream, former: str, reply: Reply) -> None:
         if isinstance(reply, Failed):
             self._meters.take_overs.labels("failed").inc()
+            tracing.taken_over(stream.span, former, "", stream.term)
             stream.fail(reply)
             return
         self._meters.take_overs.labels("done").inc()
+        tracing.taken_over(stream.span, former, reply.instance, stream.term)
         if stream.closed:
             self._streams.cancel(stream, reply.instance, "nobody reads it")
             return

@@ -71,7 +71,14 @@ async def test_a_request_is_one_server_span_in_the_client_s_trace() -> None:
             "gen_ai.usage.output_tokens": 5,
             "gen_ai.usage.cache_read.input_tokens": 3,
             "gen_ai.usage.reasoning.output_tokens": 2,
+            "toolrail.calls": 0,
+            "toolrail.request_id": s.peers.prepared[0].request_id,
         }
+        assert [event.name for event in span.events] == [
+            "toolrail.accepted",
+            "toolrail.first_event",
+            "toolrail.finish",
+        ]
         assert "secret" not in span.to_json()
 
 
