@@ -157,9 +157,9 @@ class App:
             self._count(route, exchange, outcome)
             if outcome is not None:
                 log_request(exchange, route.label, outcome, time.perf_counter() - began)
-            if span.is_recording():
-                _describe(span, exchange, outcome)
-        meters.duration.labels(route.label).observe(time.perf_counter() - began)
+            tracing.describe(span, exchange, outcome)
+            leads = exemplar(span)
+        meters.duration.labels(route.label).observe(time.perf_counter() - began, leads)
 
     async def _answer(self, route: Route, exchange: Exchange) -> Outcome | None:
         door = self._gateway.door

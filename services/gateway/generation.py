@@ -113,14 +113,14 @@ class Generation:
             if reply.control_subject:
                 self._stream.control_subjects.add(reply.control_subject)
             trace_headers = self._gateway.telemetry.headers()
+            self._stream.span = trace.get_current_span()
+            tracing.handed_over(reply.instance, reply.prompt_tokens)
             self._stream.accepted(reply.instance, reply.handed, trace_headers)
         return reply
 
     async def first(self, *, stream: bool) -> list[EventDelta] | Failed:
         """The first deltas, or the failure that came before any output.
 
-            self._stream.span = trace.get_current_span()
-            tracing.handed_over(reply.instance, reply.prompt_tokens)
         Where both came together, a `stream` begins with the output and ends with the failure,
         as it would have, had they come one after the other.
         """
@@ -128,13 +128,13 @@ class Generation:
         deltas = await self.take(until)
         if not deltas:
             return self.failure("deadline", "the answer did not begin in time")
+        event(semconv.FIRST_EVENT_EVENT)
         if stream and any(delta.events for delta in deltas):
             return deltas
         return failure_in(deltas) or deltas
 
     async def rest(self) -> list[EventDelta] | Failed:
         """More deltas, or the failure that came instead; waits until the deadline."""
-        event(semconv.FIRST_EVENT_EVENT)
         deltas = await self.take(self.deadline)
         return failure_in(deltas) or deltas
 
