@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from toolrail.anthropic.wire import Content
-from toolrail.openai.decode import decode_at
+from toolrail.openai.decode import Kinds, decode_at, decode_kind
 from toolrail.openai.refusals import refusal, shortened
 from toolrail.openai.wire import ABSENT
 
@@ -80,14 +80,18 @@ def _decoder(block: type[Block]) -> msgspec.json.Decoder[Block]:
 
 _kind: Final = msgspec.json.Decoder(_Kind)
 _source: Final = msgspec.json.Decoder(_Source)
-_DECODERS: Final = {
-    "text": _decoder(TextBlock),
-    "thinking": _decoder(ThinkingBlock),
-    "redacted_thinking": _decoder(RedactedBlock),
-    "tool_use": _decoder(ToolUseBlock),
-    "tool_result": _decoder(ToolResultBlock),
-    "document": _decoder(DocumentBlock),
-}
+_BLOCKS: Final = Kinds(
+    "Content blocks",
+    "the models served here read text, and no tools run here",
+    {
+        "text": _decoder(TextBlock),
+        "thinking": _decoder(ThinkingBlock),
+        "redacted_thinking": _decoder(RedactedBlock),
+        "tool_use": _decoder(ToolUseBlock),
+        "tool_result": _decoder(ToolResultBlock),
+        "document": _decoder(DocumentBlock),
+    },
+)
 _TEXT_SEPARATOR: Final = "\n"
 """Between blocks of text, as between the parts of a message in Chat Completions."""
 
@@ -99,16 +103,7 @@ def read_block(raw: Raw, path: str) -> Block:
         CallerError: it is malformed, or of a kind that cannot be shown to a model.
     """
     kind = decode_at(_kind, raw, path).type
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        kinds = "', '".join(_DECODERS)
-        raise refusal(
-            f"Content blocks of type '{shortened(kind)}' are not supported: the models served here "
-            f"read text, and no tools run here. Supported are '{kinds}'.",
-            param=f"{path}.type",
-            code="unsupported_value",
-        )
-    return decode_at(decoder, raw, path)
+    return decode_kind(_BLOCKS, kind, raw, path)
 
 
 def texts_of(content: Content | None, path: str) -> list[str]:

@@ -6,9 +6,10 @@ and lone surrogates are refused. What is wrong is said by `refusals`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Final, TypeVar, cast
+from typing import Annotated, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Meta, Raw
@@ -21,12 +22,27 @@ from toolrail.openai.limits import (
     MAX_SCHEMA_BYTES,
     MAX_TOOLS,
 )
-from toolrail.openai.refusals import not_json, refusal, too_deep, wrong_shape
+from toolrail.openai.refusals import not_json, refusal, shortened, too_deep, wrong_shape
 
 T = TypeVar("T")
 
 _LONG_BYTES: Final = 1 << 20
 """From here on the lists of a body are counted before their members are made into records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds(Generic[T]):
+    """Parts of a body that say by `type` what they are.
+
+    Attributes:
+        noun: what they are, in the plural.
+        reason: why no other kinds are read.
+        decoders: by kind.
+    """
+
+    noun: str
+    reason: str
+    decoders: Mapping[str, msgspec.json.Decoder[T]]
 
 
 class _Lists(msgspec.Struct, frozen=True):
@@ -98,6 +114,24 @@ def decode_at(decoder: msgspec.json.Decoder[T], raw: Raw, path: str) -> T:
         raise not_json(str(error), path) from None
     except RecursionError:
         raise too_deep(path) from None
+
+
+def decode_kind(kinds: Kinds[T], kind: str, raw: Raw, path: str) -> T:
+    """A part of a body as its `kind` has it, which stands at `path`. O(len(raw)).
+
+    Raises:
+        CallerError: it is of a kind that is not read, too deep, or not of its decoder's type.
+    """
+    decoder = kinds.decoders.get(kind)
+    if decoder is None:
+        names = "', '".join(kinds.decoders)
+        raise refusal(
+            f"{kinds.noun} of type '{shortened(kind)}' are not supported: {kinds.reason}. "
+            f"Supported are '{names}'.",
+            param=f"{path}.type",
+            code="unsupported_value",
+        )
+    return decode_at(decoder, raw, path)
 
 
 def _check_parts(body: _Messages) -> None:

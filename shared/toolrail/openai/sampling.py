@@ -8,14 +8,17 @@ config), the API's own defaults. `max_tokens` beyond the context is capped; a pr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar, overload
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from toolrail.errors import CallerError
 from toolrail.messages import ModelCard, Sampling
 from toolrail.openai.limits import MAX_SEED
 from toolrail.openai.refusals import refusal, shortened
 from toolrail.openai.wire import ChatBody
+
+if TYPE_CHECKING:
+    from toolrail.openai.responses.wire import ResponsesBody
 
 CONTEXT_EXCEEDED: Final = "context_length_exceeded"
 """The published code for a prompt that does not fit."""
@@ -50,35 +53,58 @@ def wishes(body: ChatBody) -> Wishes:
     """The sampling fields of `body`, checked against each other.
 
     Raises:
-        CallerError: two fields contradict each other, or `logit_bias` has a key that is no id.
+        CallerError: two fields contradict each other, or one has a value that cannot be meant.
     """
-    max_tokens = _either(
+    longest = _either(
         ("max_completion_tokens", body.max_completion_tokens), ("max_tokens", body.max_tokens)
     )
+    said = wishes_of(body, ("max_tokens", longest), top_logprobs=_top_logprobs(body))
     nvext = body.nvext
+    if nvext is None:
+        return said
+    return replace(
+        said,
+        top_k=_either(("top_k", body.top_k), ("nvext.top_k", nvext.top_k)),
+        repetition_penalty=_either(
+            ("repetition_penalty", body.repetition_penalty),
+            ("nvext.repetition_penalty", nvext.repetition_penalty),
+        ),
+        ignore_eos=bool(body.ignore_eos or nvext.ignore_eos),
+    )
+
+
+def wishes_of(
+    body: ChatBody | ResponsesBody, longest: tuple[str, int | None], *, top_logprobs: int | None
+) -> Wishes:
+    """The sampling fields that both bodies spell alike.
+
+    `longest` is the field that bounds the answer: its name and what it says.
+
+    Raises:
+        CallerError: `min_tokens` is beyond that bound, `logit_bias` has a key that is no id, or a
+            bad word is white space.
+    """
+    name, max_tokens = longest
     if body.min_tokens and max_tokens is not None and body.min_tokens > max_tokens:
-        raise refusal("'min_tokens' exceeds 'max_tokens'.", param="min_tokens")
+        raise refusal(f"'min_tokens' exceeds '{name}'.", param="min_tokens")
     return Wishes(
         max_tokens=max_tokens,
         min_tokens=body.min_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
-        top_k=_either(("top_k", body.top_k), ("nvext.top_k", nvext and nvext.top_k)),
+        top_k=body.top_k,
         min_p=body.min_p,
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
-        repetition_penalty=_either(
-            ("repetition_penalty", body.repetition_penalty),
-            ("nvext.repetition_penalty", nvext and nvext.repetition_penalty),
-        ),
+        repetition_penalty=body.repetition_penalty,
         seed=None if body.seed is None else body.seed % MAX_SEED,
-        logit_bias=logit_bias(body.logit_bias),
-        top_logprobs=_top_logprobs(body),
-        stop=stop_strings(body.stop),
+        logit_bias=_logit_bias(body.logit_bias),
+        top_logprobs=top_logprobs,
+        stop=_stop_strings(body.stop),
         include_stop=bool(body.include_stop_str_in_output),
         stop_token_ids=tuple(body.stop_token_ids or ()),
-        bad_words=bad_words(body.bad_words),
-        ignore_eos=bool(body.ignore_eos or (nvext and nvext.ignore_eos)),
+        bad_words=_bad_words(body.bad_words),
+        ignore_eos=bool(body.ignore_eos),
     )
 
 
@@ -142,7 +168,7 @@ def _check_ids(wishes: Wishes, card: ModelCard) -> None:
                 )
 
 
-def logit_bias(bias: Mapping[str, float] | None) -> Mapping[int, float] | None:
+def _logit_bias(bias: Mapping[str, float] | None) -> Mapping[int, float] | None:
     """The biases by token id, None when there are none. Raises CallerError for other keys."""
     if not bias:
         return None
@@ -165,14 +191,14 @@ def _top_logprobs(body: ChatBody) -> int | None:
     return None
 
 
-def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
+def _stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     """The stop strings, each once."""
     if stop is None:
         return ()
     return (stop,) if isinstance(stop, str) else tuple(dict.fromkeys(stop))
 
 
-def bad_words(words: Sequence[str] | None) -> tuple[str, ...]:
+def _bad_words(words: Sequence[str] | None) -> tuple[str, ...]:
     """The words, each once. Raises CallerError for one that is white space: no engine bans that."""
     for index, word in enumerate(words or ()):
         if not word.strip():

@@ -14,9 +14,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Raw
 
-from toolrail.openai.decode import decode_at
+from toolrail.openai.decode import Kinds, decode_at, decode_kind
 from toolrail.openai.limits import MAX_TOOLS
-from toolrail.openai.refusals import refusal, shortened
 
 CallId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 CallName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -175,17 +174,21 @@ def _decoder(item: type[Item]) -> msgspec.json.Decoder[Item]:
 
 
 _kind: Final = msgspec.json.Decoder(_Kind)
-_DECODERS: Final = {
-    "message": _decoder(MessageItem),
-    "agent_message": _decoder(AgentMessageItem),
-    "function_call": _decoder(FunctionCallItem),
-    "function_call_output": _decoder(CallOutputItem),
-    "custom_tool_call": _decoder(CustomCallItem),
-    "custom_tool_call_output": _decoder(CallOutputItem),
-    "reasoning": _decoder(ReasoningItem),
-    "item_reference": _decoder(ReferenceItem),
-    "additional_tools": _decoder(AdditionalToolsItem),
-}
+_ITEMS: Final = Kinds(
+    "Input items",
+    "hosted tools do not run here",
+    {
+        "message": _decoder(MessageItem),
+        "agent_message": _decoder(AgentMessageItem),
+        "function_call": _decoder(FunctionCallItem),
+        "function_call_output": _decoder(CallOutputItem),
+        "custom_tool_call": _decoder(CustomCallItem),
+        "custom_tool_call_output": _decoder(CallOutputItem),
+        "reasoning": _decoder(ReasoningItem),
+        "item_reference": _decoder(ReferenceItem),
+        "additional_tools": _decoder(AdditionalToolsItem),
+    },
+)
 
 
 _HOSTED: Final = frozenset(
@@ -228,13 +231,4 @@ def read_item(raw: Raw, path: str) -> Item:
     name = kind.type
     if name is None:
         name = "message" if kind.role or not kind.id else "item_reference"
-    decoder = _DECODERS.get(name)
-    if decoder is None:
-        kinds = "', '".join(_DECODERS)
-        raise refusal(
-            f"Input items of type '{shortened(name)}' are not supported: hosted tools do not run "
-            f"here. Supported are '{kinds}'.",
-            param=f"{path}.type",
-            code="unsupported_value",
-        )
-    return decode_at(decoder, raw, path)
+    return decode_kind(_ITEMS, name, raw, path)

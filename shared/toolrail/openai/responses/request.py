@@ -18,7 +18,7 @@ from toolrail.openai.answers import ANY_OBJECT, Answer, FreeAnswer, JsonAnswer
 from toolrail.openai.chat import ChatRequest, Origin, template_kwargs
 from toolrail.openai.decode import decode
 from toolrail.openai.functions import json_schema
-from toolrail.openai.limits import MAX_MESSAGES, MAX_SEED
+from toolrail.openai.limits import MAX_MESSAGES
 from toolrail.openai.refusals import refusal, shortened
 from toolrail.openai.responses.conversation import conversation
 from toolrail.openai.responses.echo import echo
@@ -39,7 +39,7 @@ from toolrail.openai.responses.wire import (
     ResponsesBody,
     body_decoder,
 )
-from toolrail.openai.sampling import Wishes, bad_words, logit_bias, stop_strings
+from toolrail.openai.sampling import wishes_of
 from toolrail.openai.strict import check_strict
 from toolrail.openai.wire import given
 
@@ -145,7 +145,11 @@ def responses_request(draft: Draft, past: Past | None) -> ChatRequest:
         parallel_tool_calls=body.parallel_tool_calls is not False,
         max_calls=body.max_tool_calls,
         answer=wanted,
-        wishes=_wishes(body),
+        wishes=wishes_of(
+            body,
+            ("max_output_tokens", body.max_output_tokens),
+            top_logprobs=_top_logprobs(body),
+        ),
         stream=bool(body.stream),
         include_usage=True,
         template_kwargs=template_kwargs(body.chat_template_kwargs),
@@ -216,31 +220,6 @@ def _answer(body: ResponsesBody) -> Answer:
             return JsonAnswer(ANY_OBJECT)
         case _:
             return FreeAnswer()
-
-
-def _wishes(body: ResponsesBody) -> Wishes:
-    longest = body.max_output_tokens
-    if body.min_tokens and longest is not None and body.min_tokens > longest:
-        raise refusal("'min_tokens' exceeds 'max_output_tokens'.", param="min_tokens")
-    return Wishes(
-        max_tokens=longest,
-        min_tokens=body.min_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        min_p=body.min_p,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
-        repetition_penalty=body.repetition_penalty,
-        seed=None if body.seed is None else body.seed % MAX_SEED,
-        logit_bias=logit_bias(body.logit_bias),
-        top_logprobs=_top_logprobs(body),
-        stop=stop_strings(body.stop),
-        include_stop=bool(body.include_stop_str_in_output),
-        stop_token_ids=tuple(body.stop_token_ids or ()),
-        bad_words=bad_words(body.bad_words),
-        ignore_eos=bool(body.ignore_eos),
-    )
 
 
 def _top_logprobs(body: ResponsesBody) -> int | None:
