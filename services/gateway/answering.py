@@ -93,7 +93,10 @@ class _Answering:
         exchange = self._exchange
         async with anyio.create_task_group() as tasks:
             generation = Generation(
-                self._gateway, exchange.request_id, on_overflow=tasks.cancel_scope.cancel
+                self._gateway,
+                exchange.request_id,
+                on_overflow=tasks.cancel_scope.cancel,
+                audit=exchange.audit,
             )
             try:
                 await self._answer(generation, tasks)
@@ -173,6 +176,9 @@ class _Answering:
             generation.start_clock()
             tasks.cancel_scope.deadline = generation.deadline + _LAST_WRITE_S
             tasks.start_soon(self._watch_client, generation, tasks.cancel_scope)
+            if not self._gateway.auditor.take_body(exchange, body, self._surface.api):
+                text = "the request has no room among those whose audit records are held"
+                return generation.failure("overloaded", text)
             elsewhere = await self._hooks.aside(body)
             if elsewhere is not None:
                 return elsewhere

@@ -62,6 +62,14 @@ class Route:
     id_header: bytes = X_REQUEST_ID
     shared: bool = False
 
+    @property
+    def audited(self) -> bool:
+        """Whether its requests leave a record: all but those that say nothing."""
+        return not self.public and self.label not in _UNAUDITED
+
+
+_UNAUDITED: Final = frozenset({"/metrics", "/v1/models", "/v1/models/{id}"})
+
 
 def _route(label: str, *, public: bool = False, shared: bool = False, **handlers: Handler) -> Route:
     if "GET" in handlers:
@@ -157,6 +165,7 @@ class App:
             self._count(route, exchange, outcome)
             if outcome is not None:
                 log_request(exchange, route.label, outcome, time.perf_counter() - began)
+            self._gateway.auditor.end(exchange, outcome, time.perf_counter() - began)
             tracing.describe(span, exchange, outcome)
             leads = exemplar(span)
         meters.duration.labels(route.label).observe(time.perf_counter() - began, leads)
@@ -172,6 +181,8 @@ class App:
             # Whoever may not use the API is refused here, before anything of the body is read.
             if not route.public:
                 door.identify(exchange)
+            if route.audited:
+                exchange.audit = self._gateway.auditor.open(exchange, route.label)
             with door.visit(exchange) as visit:
                 outcome = await handler(self._gateway, exchange)
                 visit.tokens = 0 if outcome is None else outcome.tokens

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 
 from services.gateway import ids
+from services.gateway.audit.entry import Entry
 from services.gateway.failures import error_body, error_event, http_status, retry_after_s
 from toolrail.api_keys import KeyRecord
 from toolrail.errors import CallerError, QueueFullError
@@ -83,6 +84,7 @@ class Exchange:
         on_end: called once, before the last bytes of the answer leave.
         id_header: the name by which clients of that API know the request's id.
         key: the record of the caller's API key; None where no keys are in use.
+        audit: what is gathered of the request for its audit record; None where none is kept.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
@@ -97,6 +99,7 @@ class Exchange:
         self.id_header = X_REQUEST_ID
         self.on_end: Callable[[], None] | None = None
         self.key: KeyRecord | None = None
+        self.audit: Entry | None = None
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -123,6 +126,12 @@ class Exchange:
             if key == name:
                 return value.decode("latin-1")
         return None
+
+    @property
+    def client_address(self) -> str | None:
+        """Where the connection comes from, as far as the server knows."""
+        client = self._scope.get("client")
+        return None if client is None else str(client[0])
 
     @property
     def query(self) -> dict[str, list[str]]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import anyio
 
+from services.gateway.audit.auditor import Auditor
+from services.gateway.audit.setup import auditor_of
 from services.gateway.door import Door
 from services.gateway.exchange import BodyBudget
 from services.gateway.metrics import Meters
@@ -63,6 +65,7 @@ class Gateway:
     door: Door
     stored: StoredResponses
     runs: Runs
+    auditor: Auditor
     stopping: anyio.Event
 
     async def watch(self) -> None:
@@ -103,5 +106,6 @@ class Gateway:
             door=Door(settings, meters),
             stored=StoredResponses(runtime.bus.documents),
             runs=runs,
+            auditor=auditor_of(settings, runtime.bus, runtime.metrics),
             stopping=runtime.stopping,
         )

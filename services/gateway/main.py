@@ -29,11 +29,13 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
         gateway = Gateway.of(runtime)
         runtime.metrics.register(ServedCollector(runtime.directory))
         await gateway.streams.start()
+        await gateway.auditor.start()
         server = Server(App(gateway), settings, grace_s=settings.drain_s)
         async with anyio.create_task_group() as tasks:
             served = anyio.Event()
             tasks.start_soon(_serve, server, listener, served)
             tasks.start_soon(gateway.watch)
+            tasks.start_soon(gateway.auditor.run)
             tasks.start_soon(gateway.door.follow_keys, settings.api_keys_reload_s)
             await runtime.announce()
             host, port = listener.getsockname()[:2]
@@ -46,7 +48,9 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
             text = "the server is shutting down"
             gateway.streams.fail_all(failure("unavailable", text, retryable=True))
             await served.wait()
+            await gateway.auditor.finish(settings.audit_flush_s)
             tasks.cancel_scope.cancel()
+        await gateway.auditor.close()
         await gateway.streams.stop()
 
 

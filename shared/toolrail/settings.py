@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from toolrail.flags import load as load  # noqa: PLC0414 (a re-export)
 from toolrail.flags import parse_structural_tag as parse_structural_tag  # noqa: PLC0414
+from toolrail.redaction import ContentMode
 from toolrail.tools import ArgumentValidation
 
 DEMO_MODELS: Final[dict[str, str]] = {
@@ -155,6 +156,22 @@ class GatewaySettings(CommonSettings):
             them); empty: no key is asked for.
         api_keys_reload_s: how often that file is looked at for changes.
         cors_origins: web origins whose pages may use the API, comma-separated, or `*`; empty: none.
+        audit: where a record of every request is kept: `off`, `file:PATH`, `jetstream` (the stream
+            TOOLRAIL_AUDIT), `otlp` (logs, to --otlp-endpoint) or `otlp:URL`.
+        audit_content: what records hold of prompts and answers: `none`, `redacted` or `full`.
+        audit_required: requests are refused while their records could not be kept; else records
+            that find no room are dropped and counted.
+        audit_client_address: whether records hold where a request came from.
+        max_audit_content_bytes: of a body, and of an answer; the rest is left out of the record.
+        max_audit_queue: records that may wait to be written.
+        max_audit_held_bytes: bytes of bodies and answers held for records.
+        max_audit_file_bytes: size at which a file of records is given another name and a new one
+            begun.
+        max_audit_files: such files that are kept, the one in use included.
+        audit_timeout_s: how long the bus or the receiver may take for records.
+        audit_retry_s: how long records are offered to a sink that does not take them; then they
+            are dropped and counted, unless they are required.
+        audit_flush_s: how long a stopping gateway waits for its records to be kept.
     """
 
     host: str = "127.0.0.1"
@@ -179,6 +196,18 @@ class GatewaySettings(CommonSettings):
     api_keys_file: str = ""
     api_keys_reload_s: float = 1.0
     cors_origins: str = ""
+    audit: str = "off"
+    audit_content: ContentMode = "redacted"
+    audit_required: bool = False
+    audit_client_address: bool = False
+    max_audit_content_bytes: int = 1 << 20
+    max_audit_queue: int = 4096
+    max_audit_held_bytes: int = 256 << 20
+    max_audit_file_bytes: int = 100 << 20
+    max_audit_files: int = 10
+    audit_timeout_s: float = 5.0
+    audit_retry_s: float = 60.0
+    audit_flush_s: float = 5.0
     request_timeout_s: float = 600.0
     first_event_timeout_s: float = 300.0
     max_streams: int = 1024

@@ -68,6 +68,7 @@ def test_a_secret_is_found_wherever_it_stands(name: str, secret: str) -> None:
         "2026-11-30T04:23:26Z 192.168.0.1:8000 10.000.000",
         "def f(token: str, tokens: list[int]) -> None: ...",
         "user@host",
+        "a" * 600,
         "https://example.com/a:b@c?x=1",
         "0000000000000000",
         "password: at least 8 characters",

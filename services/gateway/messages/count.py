@@ -11,6 +11,7 @@ from services.gateway.gateway import Gateway
 from services.gateway.hand_over import HandOver
 from services.gateway.messages.objects import TokenCount, message_id
 from services.gateway.objects import to_json
+from toolrail.errors import QueueFullError
 from toolrail.messages import Failed, Prepare
 
 
@@ -27,6 +28,8 @@ async def count_tokens(gateway: Gateway, exchange: Exchange) -> Outcome:
             if exchange.client_left:
                 outcome.left = "hand_over"
                 return outcome
+            if not gateway.auditor.take_body(exchange, body, "messages"):
+                raise QueueFullError("too many audit records are held")
             now_ms = int(time.time() * 1000)
             hand_over = HandOver(
                 gateway.bus,

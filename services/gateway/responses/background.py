@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
-from services.gateway.answer import Head
+from services.gateway.answer import Head, Outcome
 from services.gateway.dispatch import HEADER, Dispatch
 from services.gateway.exchange import Exchange
 from services.gateway.failures import failure
@@ -79,6 +79,8 @@ class _Work:
         self._key = exchange.key
         self._owner = exchange.owner
         self._weight = exchange.weight
+        self._auditor = gateway.auditor
+        self._audit = gateway.auditor.open_background(run.request_id, exchange)
         self._run = run
         self._body = body
         self._keeping = Keeping(gateway, run.response_id, exchange.owner)
@@ -94,6 +96,7 @@ class _Work:
             run.request_id,
             on_overflow=run.scope.cancel,
             timeout_s=self._gateway.settings.background_timeout_s,
+            audit=self._audit,
         )
         model = ""
         try:
@@ -109,6 +112,7 @@ class _Work:
             with anyio.CancelScope(shield=True):
                 await self._end()
             self._count(generation, model)
+            self._auditor.end_background(self._audit, self._outcome(generation, model))
             self.begun.set()
 
     async def _accepted(self, generation: Generation) -> Accepted | None:
@@ -175,6 +179,16 @@ class _Work:
             text = "the response was finished and could not be stored"
             run.response = objects.json("failed", failed=failure("internal", text))
             await self._keeping.keep(run.response)
+
+    def _outcome(self, generation: Generation, model: str) -> Outcome:
+        """How it went, for its audit record."""
+        outcome = Outcome(self._run.response_id, model=model, stream=self._run.streamed)
+        outcome.tokens = generation.tokens
+        outcome.failed = self._run.refused
+        if self._writer is not None:
+            outcome.tally = self._writer.tally
+            outcome.failed = self._writer.failed
+        return outcome
 
     def _count(self, generation: Generation, model: str) -> None:
         if self._writer is None:

@@ -38,6 +38,8 @@ ContentMode: TypeAlias = Literal["none", "redacted", "full"]
 
 _MAX_PASSES: Final = 8
 """Replacing something can uncover the next thing; what needs more passes is blacked out whole."""
+_VARIETY: Final = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
+"""What so much base64 always has, and a long word seldom."""
 _BARE_MEDIA: Final = re.compile(r"[A-Za-z0-9+/_-]{512,}={0,2}\s*\Z")
 
 
@@ -115,7 +117,7 @@ class Redactor:
 
     def media(self, text: str, tally: Counter[str] | None = None) -> str | None:
         """What stands for `text` if all of it is base64 and long; else None."""
-        if _BARE_MEDIA.match(text) is None:
+        if _BARE_MEDIA.match(text) is None or not all(kind.search(text) for kind in _VARIETY):
             return None
         if tally is not None:
             tally[MEDIA] += 1

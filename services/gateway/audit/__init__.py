@@ -1,0 +1,1 @@
+"""Audit records: what was asked and answered, one JSON object a request, kept in a sink."""
