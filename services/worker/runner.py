@@ -215,8 +215,8 @@ class Runner:
                 self._telemetry.attached(run.item.trace_headers),
                 self._telemetry.span("generate", kind="consumer") as span,
             ):
-                if left_s is not None and left_s <= 0:
                 tracing.begin(span, run)
+                if left_s is not None and left_s <= 0:
                     end = TOO_LATE
                 elif run.item.deliveries > self._settings.max_deliveries:
                     end = UNDELIVERABLE
@@ -306,8 +306,8 @@ class Runner:
             step.error,
             error_code,
             error_param,
-        )
             (traceparent(run.span) or None) if run.seq == 0 else None,
+        )
         run.seq += 1
         run.tokens += len(step.token_ids)
         self._control.send(job, delta)
@@ -316,8 +316,8 @@ class Runner:
         """Settle the job with the queue and tell its postprocessor."""
         if run.ending == "released" and not run.acked:
             self._metrics.runs.labels("released").inc()
-            await run.item.nak()
             tracing.given_back(run)
+            await run.item.nak()
             return
         if run.ending is not None and end.step.finish not in ("stop", "length"):
             end = CUT.get(run.ending, end)
@@ -333,8 +333,8 @@ class Runner:
         """Make `run` end; its own task says so to whom it concerns."""
         if run.ending is None:
             run.ending = ending
-            self._tasks.start_soon(self._abort, run)
             tracing.aborted(run)
+            self._tasks.start_soon(self._abort, run)
 
     async def _abort(self, run: Run) -> None:
         try:
