@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
@@ -28,18 +29,55 @@ class Received:
     """Everything of it as text, to look for what must not be there."""
 
 
+@dataclass(frozen=True)
+class ReceivedLog:
+    """One log record as it arrived."""
+
+    service: str
+    event: str
+    trace_id: str
+    severity: str
+    attributes: dict[str, Any]
+    body: str
+
+
 @dataclass
 class Receiver:
-    """Collects spans; `until` waits for those a test is about."""
+    """Collects spans and logs; `until` waits for those a test is about.
+
+    `status`: what it answers; it keeps nothing while that is no success.
+    """
 
     url: str
     spans: list[Received] = field(default_factory=list[Received])
+    logs: list[ReceivedLog] = field(default_factory=list[ReceivedLog])
+    status: int = 200
+    refusals: int = 0
     _news: threading.Condition = field(default_factory=threading.Condition)
 
     def add(self, spans: list[Received]) -> None:
         with self._news:
             self.spans += spans
             self._news.notify_all()
+
+    def add_logs(self, logs: list[ReceivedLog]) -> None:
+        with self._news:
+            self.logs += logs
+            self._news.notify_all()
+
+    def refuse(self) -> None:
+        with self._news:
+            self.refusals += 1
+            self._news.notify_all()
+
+    def until_logs(self, count: int, timeout_s: float = 30) -> list[ReceivedLog]:
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.logs) >= count, timeout_s), self.logs
+            return list(self.logs)
+
+    def until_refused(self, timeout_s: float = 30) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: self.refusals > 0, timeout_s)
 
     def until(self, enough: Callable[[list[Received]], bool], timeout_s: float = 30) -> None:
         with self._news:
@@ -56,8 +94,13 @@ def receiver() -> Iterator[Receiver]:
             body = self.rfile.read(int(self.headers["content-length"]))
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
-            received.add(list(_spans(ExportTraceServiceRequest.FromString(body))))
-            self.send_response(200)
+            if received.status != 200:
+                received.refuse()
+            elif self.path == "/v1/logs":
+                received.add_logs(list(_logs(ExportLogsServiceRequest.FromString(body))))
+            else:
+                received.add(list(_spans(ExportTraceServiceRequest.FromString(body))))
+            self.send_response(received.status)
             self.send_header("content-length", "0")
             self.end_headers()
 
@@ -89,6 +132,21 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[Received]:
                     attributes=_attributes(span.attributes),
                     events=tuple(event.name for event in span.events),
                     text=str(span),
+                )
+
+
+def _logs(request: ExportLogsServiceRequest) -> Iterator[ReceivedLog]:
+    for resource in request.resource_logs:
+        about = _attributes(resource.resource.attributes)
+        for scope in resource.scope_logs:
+            for record in scope.log_records:
+                yield ReceivedLog(
+                    service=about["service.name"],
+                    event=record.event_name,
+                    trace_id=record.trace_id.hex(),
+                    severity=record.severity_text,
+                    attributes=_attributes(record.attributes),
+                    body=record.body.string_value,
                 )
 
 
