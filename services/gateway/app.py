@@ -29,6 +29,7 @@ from services.gateway.messages import errors as messages_errors
 from services.gateway.messages import models as messages_models
 from services.gateway.messages.count import count_tokens
 from services.gateway.messages.surface import create_message
+from services.gateway.metrics import FAULTS
 from services.gateway.responses import retrieval
 from services.gateway.responses.surface import create_response
 from toolrail.errors import CallerError, ToolrailError
@@ -217,13 +218,17 @@ class App:
         meters = self._gateway.meters
         method = _method_label(exchange, route)
         meters.requests.labels(route.label, method, str(exchange.status or CLIENT_LEFT)).inc()
+        if exchange.key is not None:
+            first = str(exchange.status or CLIENT_LEFT)[0]
+            meters.key_answers.labels(exchange.key.name, f"{first}xx").inc()
         if outcome is None:
             return
         if outcome.left:
             meters.disconnects.labels(outcome.left).inc()
         if outcome.failed is not None:
             stage = "stream" if exchange.status == 200 else "status"
-            meters.errors.labels(outcome.failed.code, stage).inc()
+            code = outcome.failed.code
+            meters.errors.labels(FAULTS[code], outcome.model, code, stage).inc()
         if outcome.first_event_s is not None:
             meters.time_to_first_event.labels(outcome.model).observe(
                 outcome.first_event_s, exemplar()

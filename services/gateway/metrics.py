@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from services.gateway.answer import Tally
+from toolrail.messages import FailureCode
 from toolrail.telemetry import semconv
 
 _REQUEST_BUCKETS_S: Final[Sequence[float]] = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 )  # fmt: skip
+
+
+FAULTS: Final[Mapping[FailureCode, str]] = {
+    "invalid_request": "client",
+    "not_found": "client",
+    "cancelled": "client",
+    "overloaded": "capacity",
+    "deadline": "capacity",
+    "unavailable": "infrastructure",
+    "lost": "infrastructure",
+    "engine": "engine",
+    "model_output": "model",
+    "internal": "toolrail",
+}
+"""Where to look first for a failure of that code."""
 
 
 class Meters:
@@ -79,8 +95,9 @@ class Meters:
         )
         self.errors = Counter(
             "toolrail_errors",
-            "Failures told to clients, by code and by whether output had begun.",
-            ["code", "stage"],
+            "Failures told to clients: whose fault, of which model (if it came that far), with "
+            "which code, and whether output had begun.",
+            ["fault", "model", "code", "stage"],
             registry=registry,
         )
         self.refusals = Counter(
@@ -94,6 +111,12 @@ class Meters:
             "toolrail_key_requests",
             "Requests let in, by the name of their API key.",
             ["key"],
+            registry=registry,
+        )
+        self.key_answers = Counter(
+            "toolrail_key_answers",
+            "Answers to requests of known API keys, by the key's name and the status' first digit.",
+            ["key", "status"],
             registry=registry,
         )
         self.key_tokens = Counter(

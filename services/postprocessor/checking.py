@@ -17,6 +17,8 @@ from toolrail.schema.validation import Violation, is_exhausted, validator
 MAX_CHARACTERS: Final = 1 << 20
 """Longer texts are not kept to be checked; reading one of this length takes some 20 ms."""
 _QUICK_CHARACTERS: Final = 16 << 10
+NO_ARGUMENTS: Final = ("", "{}")
+"""What `first_of` says of arguments that are none."""
 _MAX_BROKEN: Final = 4
 """Violations that are told of one check."""
 
@@ -31,11 +33,13 @@ class Verdict:
     Attributes:
         tool: name of an offered tool, "" for the answer and for a tool that is none.
         broken: places of violated keywords, such as `#/city/maxLength`, the first few.
+        is_empty: it is invalid, and has no arguments at all.
     """
 
     tool: str
     result: Result
     broken: tuple[str, ...] = ()
+    is_empty: bool = False
 
     @property
     def is_bad(self) -> bool:
@@ -65,17 +69,18 @@ class Checker:
         if len(text) > _QUICK_CHARACTERS:
             return None
         found = self._violations(text, quick=True)
-        return None if is_exhausted(found) else self._verdict(found)
+        return None if is_exhausted(found) else self._verdict(found, text)
 
     def in_full(self, text: str) -> Verdict:
         """The verdict, after up to some tenths of a second. Never raises."""
-        return self._verdict(self._violations(text))
+        return self._verdict(self._violations(text), text)
 
-    def _verdict(self, found: Sequence[Violation]) -> Verdict:
+    def _verdict(self, found: Sequence[Violation], text: str) -> Verdict:
         bad = [violation for violation in found if violation.judged]
         if bad:
             places = dict.fromkeys(_places(bad, _declared_names(self._schema)))
-            return Verdict(self.tool, "invalid", tuple(places)[:_MAX_BROKEN])
+            broken = tuple(places)[:_MAX_BROKEN]
+            return Verdict(self.tool, "invalid", broken, is_empty=first_of(text) in NO_ARGUMENTS)
         return Verdict(self.tool, "unchecked" if found else "valid")
 
 
@@ -127,6 +132,11 @@ class Kept:
     def check(self) -> Check:
         """The check of all of it."""
         return Check(self._checker, "".join(self._pieces) if self._room >= 0 else None)
+
+
+def first_of(arguments: str) -> str:
+    """The first characters of the text that are not white space, at most three. O(text)."""
+    return "".join(arguments.split())[:3]
 
 
 def judged(checks: Iterable[Check]) -> tuple[list[Verdict], list[Check]]:

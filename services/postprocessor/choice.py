@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from services.postprocessor.checking import Check, Checker, Kept
+from services.postprocessor.checking import NO_ARGUMENTS, Check, Checker, Kept, first_of
 from services.postprocessor.joining import joined
 from services.postprocessor.leaks import LeakWatch
 from services.postprocessor.logprobs import visible
@@ -40,8 +40,17 @@ from toolrail.parsing import StreamParser
 from toolrail.parsing.custom import CustomCalls
 from toolrail.tokens import Detokenizer, Tokenizer
 
-CallOutcome: TypeAlias = Literal["complete", "incomplete", "unknown_tool", "missing"]
-"""`missing`: the choice had to call and ended without; a grammar normally rules that out."""
+CallOutcome: TypeAlias = Literal[
+    "complete", "unchecked", "truncated", "malformed", "empty", "unknown_tool", "missing"
+]
+"""`unchecked`: complete, of a schema that nothing holds or checks; `truncated`: by the length limit
+or a failure; `malformed`: what came was no call; `empty`: without the arguments that its tool
+requires; `missing`: the choice had to call and ended without, which a grammar normally rules out.
+"""
+
+Recovery: TypeAlias = Literal["closed_by_end", "went_on"]
+"""`closed_by_end`: a call that was whole when the output ended, without its closing marker;
+`went_on`: what came was no call, and the parser read on behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,8 @@ class Plan:
         markers: the dialect's control strings, which visible text should not hold.
         tools: names of the offered tools.
         customs: names of those that are custom tools.
+        needy: names of those that cannot be called without arguments.
+        open_tools: names of those of whose arguments something is neither held nor checked.
         must_call: the tool choice asks for a call.
         reasons: whether the model may reason, so that ids must be looked at one by one.
         checkers: what checks the arguments of the tools of which the grammar does not hold all.
@@ -68,6 +79,8 @@ class Plan:
     markers: Sequence[str] = ()
     tools: frozenset[str] = frozenset()
     customs: frozenset[str] = frozenset()
+    needy: frozenset[str] = frozenset()
+    open_tools: frozenset[str] = frozenset()
     must_call: bool = False
     reasons: bool = False
     checkers: Mapping[str, Checker] = field(default_factory=dict[str, Checker])
@@ -76,10 +89,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A call that is over, for metrics and traces."""
+    """A call that is over, for metrics and traces; `checked`: a verdict on it is to come."""
 
     name: str
     outcome: CallOutcome
+    checked: bool = False
 
 
 @dataclass(slots=True)
@@ -99,6 +113,7 @@ class Step:
     end: ChoiceEnd | None = None
     engine_runs_on: bool = False
     calls: tuple[FinishedCall, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
     markers_in_text: int = 0
     checks: list[Check] = field(default_factory=list[Check])
     call_held: bool = False
@@ -128,6 +143,7 @@ class Choice:
         self._leaks = LeakWatch(plan.markers)
         self._names: dict[int, str] = {}
         self._arguments: dict[int, Kept] = {}
+        self._beginnings: dict[int, str] = {}
         self._customs = CustomCalls(plan.customs) if plan.customs else None
         self._answer = Kept(plan.answer) if plan.answer is not None else None
         self._complete_calls = 0
@@ -182,9 +198,12 @@ class Choice:
     def _finish(self, finish: FinishReason, stop_token_id: int | None, step: Step) -> None:
         text = self._detokenizer.finish()
         events = self._parser.feed(text) if text else []
-        events += self._parser.finish(cut=finish == "length")
+        last = self._parser.finish(cut=finish == "length")
+        closed = sum(isinstance(event, CallEnd) and event.complete for event in last)
+        step.recoveries += ("closed_by_end",) * closed
+        events += last
         self._attribute(0, events)
-        if self._pass(events, step):
+        if self._pass(events, step, broken="truncated" if finish == "length" else "malformed"):
             return
         self._flush_stop(step)
         if self._plan.must_call and finish == "stop" and not self._complete_calls:
@@ -193,8 +212,13 @@ class Choice:
             step.checks.append(self._answer.check())
         step.end = ChoiceEnd(finish, stop_token_id)
 
-    def _pass(self, events: Sequence[Event], step: Step) -> bool:
-        """Take `events` into `step`. True when one of them ended the choice."""
+    def _pass(
+        self, events: Sequence[Event], step: Step, broken: CallOutcome | None = None
+    ) -> bool:
+        """Take `events` into `step`. True when one of them ended the choice.
+
+        `broken`: what a call is that breaks off with the output; None: the output goes on.
+        """
         for event in events:
             if isinstance(event, TextDelta):
                 if self._show(event.text, step):
@@ -207,8 +231,8 @@ class Choice:
                     return True
                 self._begin(event)
             elif isinstance(event, CallEnd):
-                step.calls = (*step.calls, self._finished(event, step))
-            elif self._arguments and isinstance(event, ArgumentsDelta):
+                step.calls = (*step.calls, self._finished(event, step, broken))
+            elif isinstance(event, ArgumentsDelta):
                 self._keep(event)
             self._emit(event, step)
         return False
@@ -225,9 +249,14 @@ class Choice:
         self._names[start.index] = start.name
         if (checker := self._plan.checkers.get(start.name)) is not None:
             self._arguments[start.index] = Kept(checker)
+        elif start.name in self._plan.needy:
+            self._beginnings[start.index] = ""
 
     def _keep(self, delta: ArgumentsDelta) -> None:
-        if (kept := self._arguments.get(delta.index)) is not None:
+        if (begun := self._beginnings.get(delta.index)) is not None:
+            if begun in ("", "{", "{}"):  # it may still be that of no arguments
+                self._beginnings[delta.index] = first_of(begun + delta.text)
+        elif (kept := self._arguments.get(delta.index)) is not None:
             kept.add(delta.text)
 
     def _show(self, text: str, step: Step) -> bool:
@@ -259,16 +288,22 @@ class Choice:
         max_calls = self._plan.output.max_calls
         return max_calls is not None and self._complete_calls + len(self._names) >= max_calls
 
-    def _finished(self, end: CallEnd, step: Step) -> FinishedCall:
+    def _finished(self, end: CallEnd, step: Step, broken: CallOutcome | None) -> FinishedCall:
         name = self._names.pop(end.index, "")
         kept = self._arguments.pop(end.index, None)
+        begun = self._beginnings.pop(end.index, None)
         if not end.complete:
-            return FinishedCall(name, "incomplete")
+            if broken is None:
+                step.recoveries = (*step.recoveries, "went_on")
+            return FinishedCall(name, broken or "malformed")
         self._complete_calls += 1
         if kept is not None:
             step.checks.append(kept.check())
+            return FinishedCall(name, "complete", checked=True)
         if name in self._plan.tools:
-            return FinishedCall(name, "complete")
+            if begun in NO_ARGUMENTS:
+                return FinishedCall(name, "empty")
+            return FinishedCall(name, "unchecked" if name in self._plan.open_tools else "complete")
         if self._plan.checkers or self._plan.output.checks.fails:
             step.checks.append(Check(None))
         return FinishedCall(name, "unknown_tool")

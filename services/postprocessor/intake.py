@@ -7,7 +7,7 @@ tokenizer is loaded, and its jobs are in the queue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -42,6 +42,7 @@ from toolrail.messages import (
 from toolrail.service import Runtime
 from toolrail.settings import PostprocessorSettings
 from toolrail.tokens import Tokenizer
+from toolrail.tools import Tool
 
 log: Final = logging.getLogger(__name__)
 
@@ -276,6 +277,8 @@ def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequen
         markers=markers,
         tools=frozenset(tool.name for tool in spec.tools),
         customs=frozenset(tool.name for tool in spec.tools if tool.kind == "custom"),
+        needy=frozenset(tool.name for tool in spec.tools if _needs_arguments(tool)),
+        open_tools=frozenset(checks.open_tools),
         must_call=spec.tool_choice in ("required", "named"),
         reasons=spec.reasoning_parser is not None or spec.starts_in == "reasoning",
         checkers={
@@ -285,6 +288,10 @@ def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequen
         },
         answer=None if checks.answer is None else Checker("", checks.answer),
     )
+
+
+def _needs_arguments(tool: Tool) -> bool:
+    return isinstance(tool.parameters, Mapping) and bool(tool.parameters.get("required"))
 
 
 def _refusal(stream: Stream, code: FailureCode, message: str) -> RefusedError:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal, TypeAlias, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from services.postprocessor.checking import Result
-from services.postprocessor.choice import CallOutcome
+from services.postprocessor.choice import Recovery
+from services.postprocessor.pace import Line
 from services.postprocessor.run import Cause
 from services.postprocessor.stream import Dead
+from toolrail.tools import ToolChoice
+
+CallState: TypeAlias = Literal[
+    "valid",
+    "invalid",
+    "unchecked",
+    "truncated",
+    "malformed",
+    "empty",
+    "unknown_tool",
+    "missing",
+]
+"""What became of a call; see `choice.CallOutcome`. `valid`: the grammar held its schema, or it was
+checked; `invalid`: it was checked and breaks its schema."""
 
 MIGRATION_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -78,8 +96,17 @@ class PostprocessorMetrics:
         )
         self.calls = Counter(
             "toolrail_postprocessor_calls",
-            "Tool calls that ended, by family and by what became of them.",
-            ["family", "outcome"],
+            "Tool calls that ended: valid, invalid (breaks its schema), unchecked (nobody looked), "
+            "truncated, malformed, empty (lacks all arguments), unknown_tool, missing (was due and "
+            "did not come).",
+            ["model", "family", "outcome"],
+            registry=registry,
+        )
+        self.recoveries = Counter(
+            "toolrail_postprocessor_parser_recoveries",
+            "Calls that the end of the output closed instead of their marker (usual for families "
+            "without one), and output after a call that was none.",
+            ["family", "kind"],
             registry=registry,
         )
         self.checks = Counter(
@@ -90,8 +117,9 @@ class PostprocessorMetrics:
         )
         self.markers_in_text = Counter(
             "toolrail_postprocessor_markers_in_text",
-            "Control markers in visible text: quoted by the model, or leaked by a parser.",
-            ["family"],
+            "Control markers in visible text: quoted by the model, or leaked by a parser; under "
+            "`none` also calls that no ban kept out.",
+            ["family", "tool_choice"],
             registry=registry,
         )
         self.parse_errors = Counter(
@@ -110,16 +138,54 @@ class PostprocessorMetrics:
             self.migrations.labels(cause)
         for reason in get_args(Dead):
             self.dead_letters.labels(reason)
-        self._families: set[str] = set()
+        self._met: set[tuple[str, str]] = set()
 
-    def meet(self, family: str) -> None:
-        """The series of a family begin at zero with its first stream."""
-        if family in self._families:
+    @property
+    def models(self) -> set[str]:
+        """Those that had a stream here."""
+        return {model for model, _ in list(self._met)}
+
+    def meet(self, model: str, family: str) -> None:
+        """The series of a model and its family begin at zero with the first stream."""
+        if (model, family) in self._met:
             return
-        self._families.add(family)
-        for outcome in get_args(CallOutcome):
-            self.calls.labels(family, outcome)
+        self._met.add((model, family))
+        for outcome in get_args(CallState):
+            self.calls.labels(model, family, outcome)
         for result in get_args(Result):
             self.checks.labels(family, result)
-        self.markers_in_text.labels(family)
+        for kind in get_args(Recovery):
+            self.recoveries.labels(family, kind)
+        for choice in get_args(ToolChoice):
+            self.markers_in_text.labels(family, choice)
         self.parse_errors.labels(family)
+
+
+class LineCollector(Collector):
+    """The line for the workers, read when scraped."""
+
+    def __init__(
+        self, metrics: PostprocessorMetrics, lines: Callable[[], Mapping[str, Line]]
+    ) -> None:
+        self._metrics = metrics
+        self._lines = lines
+
+    def collect(self) -> Iterable[Metric]:
+        """The lines now; one that is empty, too."""
+        waiting = GaugeMetricFamily(
+            "toolrail_postprocessor_waiting_streams",
+            "Streams of which no worker has begun anything.",
+            labels=["model"],
+        )
+        oldest = GaugeMetricFamily(
+            "toolrail_postprocessor_oldest_waiting_seconds",
+            "How long the first of them has waited.",
+            labels=["model"],
+        )
+        lines = self._lines()
+        for model in self._metrics.models | lines.keys():
+            line = lines.get(model, Line())
+            waiting.add_metric([model], line.streams)
+            oldest.add_metric([model], line.oldest_s)
+        yield waiting
+        yield oldest

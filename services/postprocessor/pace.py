@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 HALF_LIFE_S: Final = 10.0
 MAX_RETRY_AFTER_S: Final = 30
 _UNKNOWN_RETRY_AFTER_S: Final = 1
+
+
+class Line(NamedTuple):
+    """Streams of a model of which no worker has begun anything; the first came `oldest_s` ago."""
+
+    streams: int = 0
+    oldest_s: float = 0.0
 
 
 class Pace:

@@ -18,7 +18,7 @@ from services.postprocessor.clock import Clock
 from services.postprocessor.intake import Intake
 from services.postprocessor.jobs import Jobs
 from services.postprocessor.later import Later
-from services.postprocessor.metrics import PostprocessorMetrics
+from services.postprocessor.metrics import LineCollector, PostprocessorMetrics
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from services.postprocessor.streams import Batch, Happening, Streams
 from services.postprocessor.watching import Watching
@@ -66,6 +66,9 @@ class Postprocessor:
             )
         )
         self._metrics = PostprocessorMetrics(runtime.metrics)
+        runtime.metrics.register(
+            LineCollector(self._metrics, lambda: self._streams.lines(self._clock.seconds()))
+        )
         self._watching = Watching(self._metrics, runtime.telemetry)
         self._jobs = Jobs(runtime, self._streams, self._watching, self._clock, self._send)
         self._intake = Intake(runtime, self._streams, self._watching, self._jobs, self._clock)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from services.postprocessor.checking import Verdict
-from services.postprocessor.pace import Pace
+from services.postprocessor.pace import Line, Pace
 from services.postprocessor.run import Drop
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from toolrail.messages import (
@@ -204,6 +204,16 @@ class Streams:
         Silent, because a registration may expire while its worker lives and sends.
         """
         return self._each(lambda stream: stream.lose(dead_workers, silence_s, now_s), now_s)
+
+    def lines(self, now_s: float) -> dict[str, Line]:
+        """Who waits for a worker, by model. O(streams): called when scraped, from any thread."""
+        found: dict[str, Line] = {}
+        for stream in list(self._open.values()):
+            if stream.in_line and stream.runs:
+                line = found.get(stream.model, Line())
+                waited_s = now_s - stream.runs[0].last_s
+                found[stream.model] = Line(line.streams + 1, max(line.oldest_s, waited_s))
+        return found
 
     def silent_workers(self, now_s: float, seconds: float) -> set[str]:
         """Workers that write runs here, of which none has sent anything for `seconds`."""

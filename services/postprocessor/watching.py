@@ -15,7 +15,7 @@ from opentelemetry.trace import Span, StatusCode
 
 from services.postprocessor.checking import Verdict
 from services.postprocessor.choice import Step
-from services.postprocessor.metrics import PostprocessorMetrics
+from services.postprocessor.metrics import CallState, PostprocessorMetrics
 from services.postprocessor.stream import Outcome, RequestStream
 from services.postprocessor.streams import Batch, Happening
 from toolrail.messages import Stream
@@ -28,7 +28,9 @@ _MAX_CALL_EVENTS: Final = 64
 @dataclass(slots=True)
 class _Watch:
     span: Span
+    model: str
     family: str
+    tool_choice: str
     begun: bool = False
     calls: int = 0
     checked: int = 0
@@ -58,8 +60,10 @@ class Watching:
                 "toolrail.tools": len(stream.parse.tools),
             },
         )
-        self._watches[stream.request_id] = _Watch(span, family)
-        self._metrics.meet(family)
+        self._watches[stream.request_id] = _Watch(
+            span, stream.model, family, stream.parse.tool_choice
+        )
+        self._metrics.meet(stream.model, family)
         self._metrics.open_streams.set(len(self._watches))
 
     def inside(self, request_id: str) -> AbstractContextManager[None]:
@@ -143,6 +147,8 @@ class Watching:
         for verdict in verdicts:
             watch.checked += 1
             self._metrics.checks.labels(watch.family, verdict.result).inc()
+            if verdict.tool:
+                self._call(watch, "empty" if verdict.is_empty else verdict.result)
             if watch.checked <= _MAX_CALL_EVENTS:
                 facts = {"result": verdict.result, "tool": verdict.tool, "broken": verdict.broken}
                 watch.span.add_event("check", facts)
@@ -153,15 +159,22 @@ class Watching:
             watch.span.add_event("first token")
         for call in step.calls:
             watch.calls += 1
-            self._metrics.calls.labels(watch.family, call.outcome).inc()
+            if not call.checked:  # else its verdict says what became of it
+                self._call(watch, "valid" if call.outcome == "complete" else call.outcome)
             if watch.calls <= _MAX_CALL_EVENTS:
                 # A name that was not offered is the model's own text.
                 name = call.name if call.outcome != "unknown_tool" else ""
                 watch.span.add_event("call", {"tool": name, "outcome": call.outcome})
         if step.markers_in_text:
-            self._metrics.markers_in_text.labels(watch.family).inc(step.markers_in_text)
+            markers = self._metrics.markers_in_text.labels(watch.family, watch.tool_choice)
+            markers.inc(step.markers_in_text)
+        for kind in step.recoveries:
+            self._metrics.recoveries.labels(watch.family, kind).inc()
         if step.end is not None:
             watch.span.add_event("choice ended", {"finish": step.end.finish})
+
+    def _call(self, watch: _Watch, outcome: CallState) -> None:
+        self._metrics.calls.labels(watch.model, watch.family, outcome).inc()
 
     def _end(self, watch: _Watch, stream: RequestStream) -> None:
         usage = stream.usage()

@@ -128,7 +128,7 @@ class Intake:
             if blob is not None:
                 await self._bus.blobs.delete(blob)
             return reply
-        self._metrics.accepted(prepared.settled, _family(prepared))
+        self._metrics.accepted(prepared.settled, prepared.request, prepared.model)
         self._telemetry.event("toolrail.prepared", _facts(prepared))
         self._telemetry.event("toolrail.enforcement", _enforcement(prepared))
         accepted = _accepted(reply, stream, prepared, payload)
@@ -172,11 +172,6 @@ def _enforcement(prepared: Prepared) -> dict[str, str | int | bool]:
         "toolrail.check_fails": constraint.checks.fails,
         **{f"toolrail.keywords.{status}": count for status, count in settled.keywords.items()},
     }
-
-
-def _family(prepared: Prepared) -> str:
-    family = prepared.model.dialect.family
-    return family.name if family is not None else "none"
 
 
 def _stream(prepare: Prepare, prepared: Prepared) -> Stream:

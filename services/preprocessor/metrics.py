@@ -13,6 +13,8 @@ from prometheus_client.registry import Collector
 
 from services.preprocessor.compile_check import CompileStats
 from services.preprocessor.constraining import Settled
+from services.preprocessor.models import ServedModel
+from toolrail.openai.chat import ChatRequest
 
 Stage: TypeAlias = Literal["parse", "render", "tokenize", "constrain", "hand_over"]
 
@@ -31,8 +33,15 @@ class PreprocessorMetrics:
         )
         self.held_by = Counter(
             "toolrail_preprocessor_held_by",
-            "Accepted requests, by what holds their output.",
-            ["kind"],
+            "Accepted requests, by what holds their output, and by their tool choice.",
+            ["family", "kind", "tool_choice"],
+            registry=registry,
+        )
+        self.calls_forbidden = Counter(
+            "toolrail_preprocessor_calls_forbidden",
+            "Accepted requests that offer tools under `tool_choice: none`: whether the prompt "
+            "shows the tools (kept: its prefix stays) and whether the grammar bans calls of them.",
+            ["family", "tools", "calls"],
             registry=registry,
         )
         self.relaxed = Counter(
@@ -63,14 +72,19 @@ class PreprocessorMetrics:
         finally:
             self.stages.labels(name).observe(perf_counter() - begun)
 
-    def accepted(self, settled: Settled, family: str) -> None:
-        """Counts a request that went on, to a model of `family`."""
-        report = settled.constraint.report
+    def accepted(self, settled: Settled, request: ChatRequest, model: ServedModel) -> None:
+        """Counts a request that went on to `model`."""
+        report, choice = settled.constraint.report, request.choice.mode
+        family = model.dialect.family.name if model.dialect.family is not None else "none"
         self.requests.labels("accepted").inc()
-        self.held_by.labels(report.held_by).inc()
+        self.held_by.labels(family, report.held_by, choice).inc()
         self.relaxed.inc(sum(tool.free_because is not None for tool in report.tools))
         for status, count in settled.keywords.items():
             self.keywords.labels(family, status).inc(count)
+        if choice == "none" and request.tools:
+            tools = "excluded" if model.deployment.exclude_tools_when_none else "kept"
+            calls = "banned" if report.held_by == "structural_tag" else "free"
+            self.calls_forbidden.labels(family, tools, calls).inc()
 
 
 class CompileCollector(Collector):

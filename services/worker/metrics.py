@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from toolrail.bus.port import WorkItem
 from toolrail.telemetry import semconv
+
+QUEUE_WAIT_BUCKETS_S: Final = (
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
 
 
 class WorkerMetrics:
@@ -28,12 +35,23 @@ class WorkerMetrics:
             ["reason"],
             registry=registry,
         )
+        self.redelivered = Counter(
+            "toolrail_worker_redeliveries",
+            "Deliveries of jobs that had been delivered before: their worker died or went silent.",
+            registry=registry,
+        )
         self.running = Gauge(
             "toolrail_worker_running", "Jobs that hold a slot now.", registry=registry
         )
         self.slots = Gauge("toolrail_worker_slots", "Jobs that fit at once.", registry=registry)
         self.tokens = Counter(
             "toolrail_worker_output_tokens", "Ids sent to postprocessors.", registry=registry
+        )
+        self.queue_wait = Histogram(
+            "toolrail_worker_queue_wait_seconds",
+            "From the queue's taking of a job to its first delivery, between two machines' clocks.",
+            buckets=QUEUE_WAIT_BUCKETS_S,
+            registry=registry,
         )
         self.first_token = Histogram(
             "toolrail_worker_time_to_first_token_seconds",
@@ -47,6 +65,13 @@ class WorkerMetrics:
             buckets=semconv.TIME_PER_OUTPUT_TOKEN_BUCKETS_S,
             registry=registry,
         )
+
+    def took(self, item: WorkItem) -> None:
+        """Count a delivery. Only the first of a job says how long the line is."""
+        if item.deliveries > 1:
+            self.redelivered.inc()
+        else:
+            self.queue_wait.observe(max(0.0, time.time() - item.queued_s))
 
 
 class EngineSeries(Collector):

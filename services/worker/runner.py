@@ -148,6 +148,7 @@ class Runner:
     async def _take(self, item: WorkItem) -> None:
         """One delivery, from the credit it took to the credit it gives back."""
         self._metrics.running.inc()
+        self._metrics.took(item)
         try:
             await self._admit(Run(item, decode_job(item.payload), time.monotonic()))
         except DecodeError:

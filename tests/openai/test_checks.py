@@ -52,7 +52,7 @@ TOOLS = [offered("u", UNIQUE), offered("l", LONG, strict=True), offered("h", HEL
 @pytest.mark.parametrize(
     ("policy", "checks"),
     [
-        ("off", Checks(tools=("l",))),
+        ("off", Checks(tools=("l",), open_tools=("u",))),
         ("report", Checks(tools=("u", "l"))),
         ("fail", Checks(tools=("u", "l", "h"), fails=True)),
     ],

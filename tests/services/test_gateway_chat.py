@@ -184,7 +184,8 @@ async def test_a_refusal_of_the_preprocessor_is_the_answer() -> None:
             "code": "invalid_value",
         }
         assert "retry-after" not in answer.headers
-        assert s.metric("toolrail_errors_total", code="invalid_request", stage="status") == 1
+        labels = {"fault": "client", "model": "", "code": "invalid_request", "stage": "status"}
+        assert s.metric("toolrail_errors_total", **labels) == 1
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -223,7 +224,8 @@ async def test_a_failure_after_the_first_event_is_an_event() -> None:
         assert answer.status == 200
         assert answer.complete
         assert answer.events[-1]["error"]["message"] == "it broke"
-        assert s.metric("toolrail_errors_total", code="engine", stage="stream") == 1
+        labels = {"fault": "engine", "model": MODEL, "code": "engine", "stage": "stream"}
+        assert s.metric("toolrail_errors_total", **labels) == 1
 
 
 @pytest.mark.parametrize("stream", [True, False])

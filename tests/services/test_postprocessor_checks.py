@@ -16,7 +16,7 @@ from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.stream import Outcome
 from services.postprocessor.streams import Batch
 from tests.services.postprocessing import ToyParser, choice, delta, plan
-from tests.services.postprocessor_bench import Bench, bench, stream, until
+from tests.services.postprocessor_bench import MODEL, Bench, bench, stream, until
 from tests.services.test_postprocessor_streams import frame, sent, table
 from tests.services.test_postprocessor_streams import stream as owned
 from toolrail.events import CallEnd, assemble
@@ -271,6 +271,12 @@ async def test_long_checks_are_made_in_a_thread(*, fails: bool) -> None:
         last = await b.gateway.last()
         await until(lambda: b.metric("checks_total", family="hermes", result="invalid"))
         assert (last.failed is not None) is fails
+        # A call that is checked is counted once, by its verdict.
+        invalid, valid = (
+            b.metric("calls_total", model=MODEL, family="hermes", outcome=outcome)
+            for outcome in ("invalid", "valid")
+        )
+        assert (invalid, valid) == (1, 0)
         tasks.cancel_scope.cancel()
 
 
@@ -306,8 +312,8 @@ async def test_a_trace_says_what_was_broken_even_after_the_end_and_no_values() -
     (span,) = (span for span in exporter.get_finished_spans() if span.name == "stream")
     (event,) = (event for event in span.events if event.name == "check")
     assert event.attributes == {
-        "result": "invalid",
-        "tool": "f",
-        "broken": ("#/code/pattern",),
+        "toolrail.result": "invalid",
+        "gen_ai.tool.name": "f",
+        "toolrail.broken": ("#/code/pattern",),
     }
     assert "ABC" not in span.to_json()

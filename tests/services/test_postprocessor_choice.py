@@ -99,7 +99,7 @@ def test_half_a_character_at_the_length_limit_becomes_a_replacement() -> None:
 def test_a_call_cut_by_the_length_limit_is_incomplete() -> None:
     steps = fed(choice(), [ids("[f:{")], finish="length")
     assert events(steps)[-1] == CallEnd(0, complete=False)
-    assert steps[-1].calls == (FinishedCall("f", "incomplete"),)
+    assert steps[-1].calls == (FinishedCall("f", "truncated"),)
     assert steps[-1].end == ChoiceEnd("length")
 
 
@@ -108,6 +108,52 @@ def test_calls_are_told_with_what_became_of_them() -> None:
     assert steps[0].calls == (
         FinishedCall("f", "complete"),
         FinishedCall("g", "unknown_tool"),
+    )
+    assert steps[0].recoveries == ()
+
+
+@pytest.mark.parametrize("arguments", ["", "{}", "{ \n}"])
+def test_a_call_without_the_arguments_that_its_tool_requires_is_empty(arguments: str) -> None:
+    made = replace(plan(), needy=frozenset("f"))
+    whole = ids(f"[f:{arguments}]")
+    for cut in ([whole], [[one] for one in whole]):
+        steps = fed(Choice(made, ToyParser()), cut)
+        assert [call.outcome for step in steps for call in step.calls] == ["empty"]
+    assert fed(Choice(made, ToyParser()), [ids("[f:{1}]")])[0].calls[0].outcome == "complete"
+    assert fed(choice(), [ids("[f:{}]")])[0].calls[0].outcome == "complete"  # it needs none
+
+
+def test_a_call_of_a_schema_that_nobody_holds_or_checks_is_unchecked() -> None:
+    made = Choice(replace(plan(), open_tools=frozenset("f")), ToyParser())
+    assert fed(made, [ids("[f:1]")])[0].calls == (FinishedCall("f", "unchecked"),)
+
+
+class Broken(ToyParser):
+    """Calls prove to be none."""
+
+    def feed(self, text: str) -> list[Event]:
+        found = super().feed(text)
+        return [CallEnd(0, complete=False) if e == CallEnd(0) else e for e in found]
+
+
+class Closing(ToyParser):
+    """A call that is open at the end is whole."""
+
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        return [_whole(event) for event in super().finish(cut=cut)]
+
+
+def _whole(event: Event) -> Event:
+    return CallEnd(event.index) if isinstance(event, CallEnd) else event
+
+
+def test_what_a_parser_recovers_is_told() -> None:
+    (broken, _) = fed(choice(parser=Broken()), [ids("[f:1]text")])
+    assert (broken.calls, broken.recoveries) == ((FinishedCall("f", "malformed"),), ("went_on",))
+    *_, closed = fed(choice(parser=Closing()), [ids("[f:1")])
+    assert (closed.calls, closed.recoveries) == (
+        (FinishedCall("f", "complete"),),
+        ("closed_by_end",),
     )
 
 
@@ -180,11 +226,6 @@ def test_a_call_past_the_bound_ends_the_choice() -> None:
 
 
 def test_a_call_that_broke_off_does_not_use_up_the_bound() -> None:
-    class Broken(ToyParser):
-        def feed(self, text: str) -> list[Event]:
-            found = super().feed(text)
-            return [CallEnd(0, complete=False) if e == CallEnd(0) else e for e in found]
-
     steps = fed(choice(Output(max_calls=1), Broken()), [ids("[f:1][f:2][f:3]")])
     assert [call.arguments for call in assemble(events(steps)).calls] == ["2"]
     assert steps[-1].end == ChoiceEnd("stop")

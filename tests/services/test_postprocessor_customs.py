@@ -49,7 +49,7 @@ def test_a_cut_call_leaves_nothing_and_is_counted() -> None:
     steps = fed(custom(), "x[g:", '{"input": "a', finish="length")
     assert events(steps) == [TextDelta("x")]
     assert steps[-1].end == ChoiceEnd("length")
-    assert [call for step in steps for call in step.calls] == [FinishedCall("g", "incomplete")]
+    assert [call for step in steps for call in step.calls] == [FinishedCall("g", "truncated")]
 
 
 def test_the_bound_on_calls_counts_custom_calls_when_they_begin() -> None:

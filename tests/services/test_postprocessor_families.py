@@ -11,7 +11,7 @@ from services.postprocessor.choice import Choice, FinishedCall, Step
 from services.postprocessor.intake import made
 from services.postprocessor.joining import joined
 from tests.services.postprocessing import EOS, TOKENIZER, delta, ids
-from tests.services.postprocessor_bench import CARD, bench, stream
+from tests.services.postprocessor_bench import CARD, MODEL, bench, stream
 from tests.services.worker_kit import scripted, working
 from toolrail.bus.memory import MemoryBroker
 from toolrail.events import Call, Event, Reasoning, Text, Turn, assemble
@@ -149,7 +149,7 @@ async def test_calls_stream_from_a_scripted_engine_to_the_gateway(chunk_tokens: 
         assert turn.reasoning == "Paris, I think."
         assert last.usage is not None
         assert last.usage.reasoning_tokens == len("<think>Paris, I think.")
-        assert b.metric("calls_total", family="hermes", outcome="complete") == 1
+        assert b.metric("calls_total", model=MODEL, family="hermes", outcome="valid") == 1
         if chunk_tokens == 1:
             arguments = [d for d in b.gateway.deltas() if "ArgumentsDelta" in repr(d.events)]
             assert len(arguments) > 20

@@ -33,12 +33,16 @@ def left_to_check(
     )
     held = None if report.answer is None else _judged(report.answer, deployment)
     fails = deployment.argument_validation == "fail"
+    checked = tuple(
+        line.name for line in tools if _is_due(line) or (fails and line.name not in customs)
+    )
     checks = Checks(
-        tools=tuple(
-            line.name for line in tools if _is_due(line) or (fails and line.name not in customs)
-        ),
+        tools=checked,
         answer=answer if held is not None and (fails or _is_due(held)) else None,
         fails=fails,
+        open_tools=tuple(
+            line.name for line in tools if line.status != "enforced" and line.name not in checked
+        ),
     )
     return replace(constraint, report=replace(report, tools=tools, answer=held), checks=checks)
 

@@ -23,7 +23,7 @@ from toolrail.telemetry import Telemetry
 
 _AT_ONCE: Final = 64
 
-_UNTRACED: Final = {"traceparent": f"00-{'0' * 31}1-{'0' * 15}1-00"}
+UNTRACED: Final = {"traceparent": f"00-{'0' * 31}1-{'0' * 15}1-00"}
 """A trace that is not recorded: a span for each question would drown the others."""
 
 
@@ -66,7 +66,7 @@ class Liveness:
         """Ask all of them once, at the same time; takes about `probe_s` at most."""
         peers = set(self._peers())
         self._gone_since = {p: since for p, since in self._gone_since.items() if p in peers}
-        with Telemetry().attached(_UNTRACED):
+        with Telemetry().attached(UNTRACED):
             async with anyio.create_task_group() as tasks:
                 for peer in peers:
                     tasks.start_soon(self._ask, peer)

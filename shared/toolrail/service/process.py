@@ -93,6 +93,7 @@ async def _serve(
             service, settings, bus, telemetry=telemetry, stopping=stopping
         ) as runtime:
             runtime.tasks.start_soon(metrics.measure_lag, runtime.metrics)
+            runtime.tasks.start_soon(metrics.measure_bus, runtime.metrics, bus, runtime.instance)
             async with metrics.exposed(
                 runtime.metrics, settings.metrics_host, settings.metrics_port
             ):

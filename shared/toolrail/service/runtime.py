@@ -132,7 +132,7 @@ async def serving(
     """A runtime over `bus`; registration, watching and tasks end with the block, the bus stays."""
     telemetry = telemetry or Telemetry()
     registry = CollectorRegistry()
-    registry.register(metrics.ProcessCollector(bus.stats, lambda: telemetry.dropped_spans))
+    metrics.register(registry, bus.stats, lambda: telemetry.dropped_spans)
     directory = Directory(bus)
     await directory.start()
     async with anyio.create_task_group() as tasks:
