@@ -7,8 +7,10 @@ PORT ?= 8000
 ARGS ?=
 PIN ?=
 BENCH ?=
+MINUTES ?= 10
+FUZZ ?=
 
-.PHONY: help setup up test test-fast test-operations lint audit secrets format bench pin clean
+.PHONY: help setup up test test-fast test-operations lint audit secrets fuzz format bench pin clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +41,9 @@ audit: setup ## Compare every pinned dependency with the published advisories.
 
 secrets: setup ## Look for secrets in the tree and its history.
 	@$(VENV)/python .ci/scan_secrets.py
+
+fuzz: setup ## Fuzz for a while. MINUTES=10 FUZZ="TARGET …" chooses.
+	@$(VENV)/python -m tests.fuzz --minutes $(MINUTES) $(FUZZ)
 
 format: setup ## Put every file into the project's format.
 	@$(VENV)/ruff check --fix --quiet

@@ -149,7 +149,8 @@ def cut(ids: Sequence[int], rng: random.Random) -> list[Sequence[int]]:
 @given(data=st.data())
 def test_feeds_join_to_the_full_decode(name: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]
-    anything = st.integers(0, tokenizer.vocab_size + 1)  # one id that no token has
+    nobodys = st.sampled_from([-1, -(2**63), tokenizer.vocab_size, 2**32 - 1, 2**32, 2**63 - 1])
+    anything = st.integers(0, tokenizer.vocab_size + 1) | nobodys
     ids = data.draw(st.lists(anything, max_size=40))
     keep = data.draw(st.sampled_from([(), MARKERS]))
     rng = random.Random(data.draw(st.integers(0, 9)))

@@ -73,7 +73,11 @@ def test_any_text_is_read(name: str, data: st.DataObject) -> None:
     spec = data.draw(specs(name))
     parts = st.lists(st.sampled_from(fragments(name)) | st.text(max_size=5), max_size=12)
     text = "".join(data.draw(parts))
-    cut = data.draw(st.booleans())
+    check_text(spec, text, cut=data.draw(st.booleans()))
+
+
+def check_text(spec: ParseSpec, text: str, *, cut: bool) -> None:
+    """Fails unless it is read, the same however it is cut."""
     whole = events(spec, [text], cut=cut)
     turn = assemble(whole)
     assert turn == assemble(events(spec, text, cut=cut)), text

@@ -73,8 +73,9 @@ class Tokenizer:
         return self._inner.encode_batch([text], add_special_tokens=False)[0].ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of `ids`, special tokens included."""
-        return self._inner.decode(list(ids), skip_special_tokens=False)
+        """Text of `ids`, special tokens included; ids that no token has add nothing."""
+        known = [token_id for token_id in ids if 0 <= token_id <= _MAX_ID]
+        return self._inner.decode(known, skip_special_tokens=False)
 
     def token(self, token_id: int) -> str | None:
         """How the vocabulary writes `token_id` (byte-level ones in stand-in characters)."""
