@@ -68,6 +68,9 @@ def test_a_secret_is_found_wherever_it_stands(name: str, secret: str) -> None:
         "2026-11-30T04:23:26Z 192.168.0.1:8000 10.000.000",
         "def f(token: str, tokens: list[int]) -> None: ...",
         "user@host",
+        "1 2 3 4 5 6 7 8 9 " * 20,
+        "in 1990 1991 1992 1993 1994 1995 and 2019 2020 2021 2022 2023 2024",
+        "1764476606123 1764476606123456789 and 100-200-3000",
         "a" * 600,
         "https://example.com/a:b@c?x=1",
         "0000000000000000",
@@ -80,8 +83,10 @@ def test_what_is_none_stays_the_same_object(text: str) -> None:
 
 
 def test_cards_are_found_in_longer_rows_of_digits() -> None:
-    clean = DEFAULT.text("12 4111 1111 1111 1111 99, 1234 5678 9012 3456")
-    assert clean == "12 [redacted:card] 99, 1234 5678 9012 3456"
+    clean = DEFAULT.text("12 4111 1111 1111 1111 99, 4234 5678 9012 3457")
+    assert clean == "12 [redacted:card] 99, 4234 5678 9012 3457"
+    many = "1234 5678 " * 10
+    assert DEFAULT.text(f"{many}5500 0000 0000 0004 {many}") == f"{many}[redacted:card] {many}"
 
 
 def test_only_the_secret_of_a_phrase_goes() -> None:

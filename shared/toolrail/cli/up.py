@@ -54,13 +54,15 @@ COMMON_FLAGS: Final = (
 
 GATEWAY_FLAGS: Final = (
     "api_keys_file",
+    "audit",
+    "audit_content",
     "cors_origins",
     "named_choice_finish_reason",
     "reasoning_field",
 )
 """Settings of the gateway alone; others reach it as variables."""
 
-GATEWAY_SWITCHES: Final = ("tool_call_dispatch", "reasoning_dispatch")
+GATEWAY_SWITCHES: Final = ("tool_call_dispatch", "reasoning_dispatch", "audit_required")
 """Those of them that are on or off."""
 
 POSTPROCESSOR_FLAGS: Final = ("migration_limit",)
