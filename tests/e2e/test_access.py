@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.nats
 
 ROOT = Path(__file__).parents[2]
 START_S = 90.0
+PATIENCE_S = 60.0
 SERVICES = ("gateway", "preprocessor", "postprocessor", "worker")
 
 
@@ -137,7 +139,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         secured.start_service("worker", "--engine", "scripted", "--obey-tag")
         secured.start_service("preprocessor")
         secured.start_service("postprocessor")
-        secured.start_service("gateway", "--port", str(secured.gateway_port))
+        gateway_port = str(secured.gateway_port)
+        secured.start_service("gateway", "--port", gateway_port, "--audit", "jetstream")
         secured.wait_healthy()
         yield secured
 
@@ -166,6 +169,42 @@ def test_every_service_can_do_its_work(secured: Secured) -> None:
         assert kept.status_code == 200, kept.text
         assert client.delete(f"/v1/responses/{stored.json()['id']}").status_code == 200
     assert violations(secured) == []
+
+
+@pytest.mark.anyio
+async def test_the_auditor_reads_what_the_gateway_writes_and_nothing_else(secured: Secured) -> None:
+    with secured.client() as client:
+        answer = client.post("/v1/chat/completions", json=ask("audit this", max_tokens=5))
+        assert answer.status_code == 200, answer.text
+    async with connected(secured, access.AUDITOR) as (client, refused):
+        jetstream = client.jetstream()
+        reader = await jetstream.pull_subscribe(
+            subjects.AUDIT_SUBJECTS, durable="siem", stream=subjects.AUDIT_STREAM
+        )
+        with anyio.fail_after(PATIENCE_S):
+            record: dict[str, object] = {}
+            while record.get("response_id") != answer.json()["id"]:
+                (message,) = await reader.fetch(1, timeout=PATIENCE_S)
+                record = json.loads(message.data)
+                await message.ack()
+        assert "audit this" in str(record["request"])
+        assert refused == []
+        wanted = [subjects.WORK_SUBJECTS, f"{subjects.PREFIX}.out.*", subjects.AUDIT_SUBJECTS]
+        for subject in wanted:
+            await client.subscribe(subject)
+        orders = [
+            f"{subjects.PREFIX}.audit.x",
+            f"$JS.API.STREAM.PURGE.{subjects.AUDIT_STREAM}",
+            f"$JS.API.STREAM.MSG.DELETE.{subjects.AUDIT_STREAM}",
+            f"$JS.API.CONSUMER.CREATE.{subjects.WORK_STREAM}",
+            f"$JS.API.STREAM.MSG.GET.{subjects.DOCUMENTS_STREAM}",
+        ]
+        for subject in orders:
+            await client.publish(subject, b"{}")
+        await client.flush()
+        with anyio.fail_after(20):
+            while len(refused) < len(wanted) + len(orders):  # noqa: ASYNC110
+                await anyio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -198,6 +237,7 @@ def bodies_of(user: str) -> list[str]:
         "$KV.>",
         "$JS.API.>",
         "$JS.ACK.>",
+        subjects.AUDIT_SUBJECTS,
         *([] if user == "gateway" else [f"{subjects.PREFIX}.out.*"]),
         *([] if user == "postprocessor" else [f"{subjects.PREFIX}.post.*", subjects.STREAM]),
         *([] if user == "preprocessor" else [subjects.PREPARE]),
@@ -205,6 +245,10 @@ def bodies_of(user: str) -> list[str]:
 
 
 ORDERS = [
+    f"$JS.API.STREAM.DELETE.{subjects.AUDIT_STREAM}",
+    f"$JS.API.STREAM.PURGE.{subjects.AUDIT_STREAM}",
+    f"$JS.API.CONSUMER.CREATE.{subjects.AUDIT_STREAM}",
+    f"$JS.API.STREAM.MSG.GET.{subjects.AUDIT_STREAM}",
     f"$JS.API.STREAM.DELETE.{subjects.WORK_STREAM}",
     f"$JS.API.STREAM.PURGE.{subjects.WORK_STREAM}",
     f"$JS.API.STREAM.DELETE.KV_{subjects.MODELS_BUCKET}",
@@ -242,6 +286,7 @@ async def test_no_service_changes_what_all_share(secured: Secured, user: str) ->
             else [f"{subjects.PREFIX}.post.x", f"$JS.ACK.{subjects.WORK_STREAM}.x"]
         ),
         *([] if user == "postprocessor" else [f"{subjects.PREFIX}.out.x"]),
+        *([] if user == "gateway" else [f"{subjects.PREFIX}.audit.x"]),
     ]
     async with connected(secured, user) as (client, refused):
         for subject in (*ORDERS, *strange):

@@ -113,14 +113,11 @@ _ISSUER: Final = re.compile(
 def cards(match: bytes) -> Iterator[Span]:
     """Card numbers in groups of digits: whole groups, an issuer, 13 to 19 digits, a check digit."""
     groups = [found.span() for found in _DIGITS.finditer(match)]
-    at = 0
-    while at < len(groups):
+    for at in range(len(groups)):
+        # Also those that overlap: what is left of the other one would be half a secret.
         end = _card_end(match, groups, at)
-        if end is None:
-            at += 1
-        else:
+        if end is not None:
             yield groups[at][0], groups[end][1]
-            at = end + 1
 
 
 def _card_end(match: bytes, groups: Sequence[Span], at: int) -> int | None:
