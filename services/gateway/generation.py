@@ -13,6 +13,7 @@ import anyio
 from opentelemetry import trace
 
 from services.gateway import tracing
+from services.gateway.audit.entry import Entry
 from services.gateway.failures import failure
 from services.gateway.gateway import Gateway
 from services.gateway.hand_over import HandOver
@@ -47,6 +48,7 @@ class Generation:
         *,
         on_overflow: Callable[[], None],
         timeout_s: float | None = None,
+        audit: Entry | None = None,
     ) -> None:
         """A stream for it; `timeout_s` where it may take another time than requests usually may."""
         self.request_id = request_id
@@ -58,6 +60,7 @@ class Generation:
         self._timeout_s = gateway.settings.request_timeout_s if timeout_s is None else timeout_s
         self._stream = gateway.streams.open(request_id, on_overflow=on_overflow)
         self._num_choices = 1
+        self._audit = audit
 
     @property
     def overflowed(self) -> bool:
@@ -109,6 +112,8 @@ class Generation:
             )
             reply = await hand_over(prepare)
         if isinstance(reply, Accepted):
+            if self._audit is not None:
+                self._audit.accepted = reply
             self._num_choices = reply.num_choices
             self.tokens = reply.prompt_tokens
             if reply.control_subject:
@@ -155,6 +160,8 @@ class Generation:
                 deltas[-1].choice,
                 failed=self.failure("internal", "the answer ended too early"),
             )
+        if self._audit is not None and self._audit.transcript is not None:
+            self._audit.transcript.feed(deltas)
         return deltas
 
     def abandon(self) -> None:
@@ -163,6 +170,8 @@ class Generation:
 
     def close(self, reason: str) -> None:
         """Forget it; if it has not ended, cancel it."""
+        if self._audit is not None:
+            self._audit.hand_overs = self._stream.term // TERM_STEP
         self._gateway.streams.close(self._stream, reason)
 
     def failure(self, code: FailureCode, message: str) -> Failed:
