@@ -46,6 +46,7 @@ class Stream:
         term: number of the owner that is heard; see `messages.Stream`.
         owner: instance of the postprocessor that owns it; empty while that is not known.
         handed: the hand-over, encoded, to repeat it elsewhere; None: that cannot be.
+        unqueued: its owner, who ends, has put none of its jobs on the work queue.
         trace_headers: of the request's trace, in which that happens.
         span: of the request, where it is told.
         ended: the postprocessor said the last word: nothing is left to cancel.
@@ -76,6 +77,7 @@ class Stream:
         "span",
         "term",
         "trace_headers",
+        "unqueued",
     )
 
     def __init__(
@@ -95,6 +97,7 @@ class Stream:
         self.control_subjects: set[str] = set()
         self.ended = False
         self.closed = False
+        self.unqueued = False
         self.overflowed = False
         self.choices_ended = 0
         self._deaf = False
@@ -128,6 +131,7 @@ class Stream:
             return
         self._next_seq += 1
         if delta.failed is not None and delta.failed.error_code == OWNER_STOPPING:
+            self.unqueued = delta.failed.unqueued
             self._on_lost(self, delta.failed)
             return
         self._take(delta)
@@ -153,6 +157,7 @@ class Stream:
         """`postprocessor` owns it, as far as this term goes; the first to be known as such does."""
         if not self.owner:
             self.owner = postprocessor
+            self.unqueued = False
         self.control_subjects.add(subjects.control(postprocessor))
 
     def accepted(
@@ -176,8 +181,10 @@ class Stream:
         for heard in self._heard:
             heard.start_again()
 
-    def started(self) -> tuple[int, ...]:
-        """The choices of which something was heard."""
+    def started(self) -> tuple[int, ...] | None:
+        """The choices of which something was heard; None: its jobs are still to be queued."""
+        if self.unqueued:
+            return None
         return tuple(choice for choice, heard in enumerate(self._heard) if heard.anything)
 
     @property

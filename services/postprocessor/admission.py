@@ -46,13 +46,13 @@ class Admission:
         if stream.owner and self._streams.in_line(stream.owner) >= self._share(stream.model):
             return "too many of your requests wait already; try again when some have been answered"
         unbegun = self._room.unbegun + self._neighbours.waiting()
-        if len(self._room) and unbegun + stream.num_choices > self._settings.max_queue_jobs:
+        if unbegun + stream.num_choices > self._settings.max_queue_jobs:
             return "the queue of requests is full; try again"
         return None
 
     def enter(self, request: RequestStream, now_s: float) -> list[Job]:
         """The jobs of `request` that need not wait: the caller queues them."""
-        self._room.enter(request, [run.job for run in request.runs], now_s)
+        self._room.enter(request, [run.job for run in request.runs])
         at_once: list[Job] = []
         for ticket in self._room.ready(now_s):
             if ticket.stream is request:

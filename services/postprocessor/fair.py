@@ -7,7 +7,7 @@ that wait all the time get work in proportion to their weights: what two of them
 stretch, each divided by its weight, differs by no more than their largest items.
 
 What an item costs may be known only later: `charge` says so at any time, and takes back what was
-charged too much. When nobody waits any more, all tags are forgotten.
+charged too much. When there is nothing to do any more, all tags are to be forgotten.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class _Flow(Generic[K, V]):
 
 
 class FairQueue(Generic[K, V]):
-    """Items by key, of owners. Everything is O(1) but `take`, which is O(owners).
+    """Items by key, of owners. Everything is O(1) but `take`, which is O(owners), and `forget`.
 
     Attributes:
-        period: counts the times that nobody waited; charges of an older one mean nothing.
+        period: counts the times that all was forgotten; charges of an older one mean nothing.
     """
 
     def __init__(self) -> None:
@@ -73,32 +73,27 @@ class FairQueue(Generic[K, V]):
             raise IndexError("nobody waits")
         self._tag = max(self._tag, tag)
         key, item = self._flows[owner].items.popitem(last=False)
-        self._gone(key)
+        del self._owners[key]
         return owner, item
 
     def remove(self, key: K) -> V | None:
         """The item of that key, if it waits, which it does no more."""
-        owner = self._owners.get(key)
-        if owner is None:
-            return None
-        item = self._flows[owner].items.pop(key)
-        self._gone(key)
-        return item
+        owner = self._owners.pop(key, None)
+        return None if owner is None else self._flows[owner].items.pop(key)
 
     def charge(self, owner: str, work: float) -> None:
         """`owner` was given `work` (divided by its weight), here or elsewhere; or gave it back."""
-        if self._owners:
-            self._flow(owner).tag += work
+        self._flow(owner).tag += work
+
+    def forget(self) -> None:
+        """Nobody waits, and nothing of what was taken is still at work: all start anew."""
+        self._flows.clear()
+        self._owners.clear()
+        self._tag = 0.0
+        self.period += 1
 
     def _flow(self, owner: str) -> _Flow[K, V]:
         flow = self._flows.get(owner)
         if flow is None:
             flow = self._flows[owner] = _Flow(self._tag)
         return flow
-
-    def _gone(self, key: K) -> None:
-        del self._owners[key]
-        if not self._owners:
-            self._flows.clear()
-            self._tag = 0.0
-            self.period += 1

@@ -14,11 +14,11 @@ from typing import Final
 import anyio
 import msgspec
 
+from services.postprocessor.admission import Admission
 from services.postprocessor.checking import Checker
 from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.clock import Clock
 from services.postprocessor.failures import failure
-from services.postprocessor.jobs import Jobs
 from services.postprocessor.stop import StopStrings
 from services.postprocessor.stream import RequestStream
 from services.postprocessor.streams import Streams
@@ -66,7 +66,7 @@ class Intake:
         runtime: Runtime[PostprocessorSettings],
         streams: Streams,
         watching: Watching,
-        jobs: Jobs,
+        admission: Admission,
         clock: Clock,
     ) -> None:
         self._bus = runtime.bus
@@ -75,8 +75,9 @@ class Intake:
         self._instance = runtime.instance
         self._streams = streams
         self._watching = watching
-        self._jobs = jobs
+        self._jobs = admission.jobs
         self._clock = clock
+        self._admission = admission
         self._opening: dict[str, anyio.Event] = {}
 
     async def take(self, payload: bytes) -> bytes:
@@ -107,7 +108,7 @@ class Intake:
             log.info("hand-over refused", extra={"request_id": request_id, "code": failed.code})
             self._watching.refuse(request_id, failed.code)
             if failed.code == "overloaded":
-                again_s = self._streams.retry_after_s(self._clock.seconds())
+                again_s = self._streams.retry_after_s(stream.owner, self._clock.seconds())
                 return msgspec.structs.replace(failed, retry_after_s=again_s)
             return failed
         return self._accepted(request_id)
@@ -128,39 +129,29 @@ class Intake:
             raise _refusal(stream, "unavailable", f"no worker serves {stream.model!r} now")
         tokenizer = await self._tokenizer(stream, card)
         # No await from here to the table: the bound is exact.
-        if len(self._streams) >= self._settings.max_streams:
-            raise _refusal(stream, "overloaded", "too many streams; try again")
-        self._check_share(stream)
-        if self._streams.release(stream.request_id) is not None:
+        if (full := self._admission.full(stream)) is not None:
+            raise _refusal(stream, "overloaded", full)
+        if (former := self._streams.release(stream.request_id)) is not None:
             self._watching.release(stream.request_id)  # it comes back under a new term
+            self._admission.leave(former)
         request = self._begun(stream, card, tokenizer)
         # Before the jobs: a free worker answers faster than the queue acknowledges.
         self._streams.add(request)
+        if stream.started is not None:
+            self._admission.adopt(request)
         if stream.term:
             await self._take_over(stream, request, until - anyio.current_time())
         if stream.started is not None:
             return
-        refusals = await self._queue(request, until - anyio.current_time())
+        at_once = self._admission.enter(request, self._clock.seconds())
+        refusals = await self._queue(request, at_once, until - anyio.current_time())
         if refusals:
             self._streams.discard(request)
+            self._admission.leave(request)
             self._jobs.withdraw(request.unwanted(None))
             cancel = Cancel(request_id=stream.request_id, reason="not accepted", term=stream.term)
             self._bus.publish_soon(subjects.cancel(stream.model), encode(cancel))
             raise _queue_refusal(stream, refusals)
-
-    def _check_share(self, stream: Stream) -> None:
-        """Raises RefusedError where the owner of `stream` has its share of the line already.
-
-        The line itself is first come, first served; so nobody may fill it alone.
-        """
-        if not stream.owner or stream.started is not None:
-            return
-        slots = sum(card.slots for card in self._directory.workers(stream.model))
-        parts = len(self._directory.instances("postprocessor")) or 1
-        share = max(1.0, self._settings.max_waiting_per_slot * slots / parts)
-        if self._streams.in_line(stream.owner) >= share:
-            text = "too many of your requests wait already; try again when some have been answered"
-            raise _refusal(stream, "overloaded", text)
 
     async def _take_over(self, stream: Stream, request: RequestStream, timeout_s: float) -> None:
         """Have all workers send it here from now on. Who does not answer is asked again later."""
@@ -201,7 +192,7 @@ class Intake:
             prompt_tokens=len(stream.prompt_token_ids) or stream.prompt_tokens,
             deadline_ms=stream.deadline_ms,
         )
-        request.owner = stream.owner
+        request.owner, request.weight = stream.owner, stream.weight
         request.migration_limit = self._settings.migration_limit
         request.term = stream.term
         first = list(jobs(stream, subjects.tokens(self._instance)))
@@ -210,8 +201,12 @@ class Intake:
         self._watching.begin(stream, family)
         return request
 
-    async def _queue(self, request: RequestStream, timeout_s: float) -> list[FaultError]:
-        """Put one job per choice, inside the stream's span; what went wrong."""
+    async def _queue(
+        self, request: RequestStream, jobs: Sequence[Job], timeout_s: float
+    ) -> list[FaultError]:
+        """Put `jobs` on the work queue, inside the stream's span; what went wrong."""
+        if not jobs:
+            return []
         refusals: list[FaultError] = []
 
         async def put(job: Job) -> None:
@@ -222,8 +217,8 @@ class Intake:
 
         with self._watching.inside(request.request_id):
             async with anyio.create_task_group() as tasks:
-                for run in request.runs:
-                    tasks.start_soon(put, run.job)
+                for job in jobs:
+                    tasks.start_soon(put, job)
         return refusals
 
 

@@ -83,7 +83,7 @@ class Jobs:
             self.withdraw([receipt])
 
     def move(self, job: Job) -> None:
-        """Queue the next attempt of a run that lost its worker."""
+        """Queue the next attempt of a run that lost its worker, or a job that has waited."""
         self._moves.append(job)
         self._more.set()
 
@@ -123,8 +123,7 @@ class Jobs:
                     await anyio.sleep(_AGAIN_S)
                 else:
                     return
-        text = "the worker was lost, and the answer could not be queued for another"
-        self._send(self._streams.give_up(job, code, text, self._clock.seconds()))
+        self._send(self._streams.give_up(job, code, self._clock.seconds()))
 
     async def _with_blob(self, job: Job) -> Job:
         """The prompt travels apart: with the ids so far the job is too large for a message."""

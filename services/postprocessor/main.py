@@ -26,6 +26,7 @@ async def main(runtime: Runtime[PostprocessorSettings]) -> None:
         tasks.start_soon(postprocessor.watch_gateways)
         tasks.start_soon(postprocessor.keep_warm)
         tasks.start_soon(postprocessor.check)
+        tasks.start_soon(postprocessor.tell_neighbours)
         await runtime.announce()
         log.info("serving", extra={"max_streams": runtime.settings.max_streams})
         await runtime.stopping.wait()

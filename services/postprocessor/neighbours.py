@@ -55,8 +55,7 @@ class Neighbours:
             self._heard[rooms.postprocessor] = anyio.current_time(), rooms.rooms
         else:
             self._heard.pop(rooms.postprocessor, None)
-        for room in rooms.rooms:
-            here.heard(room.model, room.spent)
+        here.heard(rooms.rooms)
 
     async def tell(self, here: WaitingRoom) -> None:
         """Tell them of `here`, while there is anything to tell; until cancelled."""

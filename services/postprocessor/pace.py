@@ -38,3 +38,28 @@ class Pace:
 
     def _now(self, now_s: float) -> float:
         return self._count * 0.5 ** (max(0.0, now_s - self._at_s) / HALF_LIFE_S)
+
+
+class Paces:
+    """The pace of the whole line, and of each owner that waits in it: in fair order they differ."""
+
+    def __init__(self) -> None:
+        self._all = Pace()
+        self._owners: dict[str, Pace] = {}
+
+    def leave(self, owner: str, now_s: float) -> None:
+        """One of `owner` has left the line."""
+        self._all.leave(now_s)
+        self._owners.setdefault(owner, Pace()).leave(now_s)
+
+    def forget(self, owner: str) -> None:
+        """None of `owner` is in line any more."""
+        self._owners.pop(owner, None)
+
+    def retry_after_s(self, owner: str | None, in_line: int, now_s: float) -> int:
+        """Whole seconds until those `in_line` are probably gone: all of `owner`, or all there are.
+
+        By the pace of the whole line, while the owner's own is not known.
+        """
+        pace = self._all if owner is None else self._owners.get(owner, self._all)
+        return pace.retry_after_s(in_line, now_s)

@@ -13,12 +13,15 @@ from typing import Final
 import anyio
 
 from services.postprocessor.absences import Absences
+from services.postprocessor.admission import Admission
 from services.postprocessor.checking import Verdict
 from services.postprocessor.clock import Clock
 from services.postprocessor.intake import Intake
 from services.postprocessor.jobs import Jobs
 from services.postprocessor.later import Later
 from services.postprocessor.metrics import LineCollector, PostprocessorMetrics
+from services.postprocessor.neighbours import Neighbours
+from services.postprocessor.room import WaitingRoom
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from services.postprocessor.streams import Batch, Happening, Streams
 from services.postprocessor.watching import Watching
@@ -32,6 +35,7 @@ from toolrail.messages import (
     EventFrame,
     Resend,
     decode_cancel,
+    decode_rooms,
     decode_token_frame,
     encode,
 )
@@ -71,7 +75,14 @@ class Postprocessor:
         )
         self._watching = Watching(self._metrics, runtime.telemetry)
         self._jobs = Jobs(runtime, self._streams, self._watching, self._clock, self._send)
-        self._intake = Intake(runtime, self._streams, self._watching, self._jobs, self._clock)
+        self._neighbours = Neighbours(runtime.bus, runtime.directory, runtime.instance)
+        self._room = WaitingRoom(
+            lambda model: sum(card.slots for card in runtime.directory.workers(model)),
+            self._neighbours.out,
+            ahead_per_slot=settings.ahead_per_slot if settings.queue_order == "fair" else None,
+        )
+        admission = Admission(runtime, self._streams, self._room, self._neighbours, self._jobs)
+        self._intake = Intake(runtime, self._streams, self._watching, admission, self._clock)
         self._workers = Liveness(
             runtime.bus,
             lambda: self._streams.silent_workers(self._clock.seconds(), settings.probe_s),
@@ -107,6 +118,7 @@ class Postprocessor:
         self._subscriptions = [
             await self._bus.subscribe(tokens, self._on_frame),
             await self._bus.subscribe(control, self._on_control),
+            await self._bus.subscribe(subjects.ROOMS, self._on_rooms),
         ]
         self._served = await self._bus.serve(
             subjects.STREAM,
@@ -118,6 +130,10 @@ class Postprocessor:
     async def queue(self) -> None:
         """Move runs to other workers, and tidy the queue up, until cancelled."""
         await self._jobs.serve()
+
+    async def tell_neighbours(self) -> None:
+        """Tell the other postprocessors what waits here and what is out, until cancelled."""
+        await self._neighbours.tell(self._room)
 
     async def watch_workers(self) -> None:
         """Move the runs whose worker the bus does not know any more, until cancelled."""
@@ -178,6 +194,8 @@ class Postprocessor:
         )
         if gateways:
             self._orphan(gateways)
+        self._room.check()
+        self._let_in()
 
     def _starve(self, now_s: float) -> None:
         """Fail what has waited for long for a worker of a model that nobody serves."""
@@ -206,6 +224,8 @@ class Postprocessor:
         with anyio.move_on_after(max(0.0, settings.drain_s - _FLUSH_S)):
             if self._served is not None:
                 await self._served.stop(drain_s=settings.hand_over_timeout_s)
+            if self._neighbours.ready():
+                self._send(self._streams.pass_on(self._clock.seconds()))
             while len(self._streams):
                 self._idle = anyio.Event()
                 await self._idle.wait()
@@ -231,6 +251,19 @@ class Postprocessor:
             return
         self._send(self._streams.on_cancel(cancel, self._clock.seconds()))
 
+    def _on_rooms(self, payload: bytes) -> None:
+        try:
+            self._neighbours.hear(decode_rooms(payload), self._room)
+        except DecodeError as error:
+            self._undecodable("report", error)
+            return
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Queue the jobs that need not wait any more."""
+        for ticket in self._room.ready(self._clock.seconds()):
+            self._jobs.move(ticket.job)
+
     def _undecodable(self, what: str, error: DecodeError) -> None:
         self._metrics.bad_messages.inc()
         log.error("undecodable %s", what, exc_info=error)
@@ -245,11 +278,13 @@ class Postprocessor:
         # After the events: who hears that a stream is done has heard its end.
         self._to_workers(batch)
         self._watching.observe(batch)
-        for request_id in batch.released:
-            self._watching.release(request_id)
+        for stream in batch.released:
+            self._watching.release(stream.request_id)
+            self._room.settle(stream)
         self._jobs.withdraw(batch.receipts)
         for happening in batch.happenings:
             self._follow_up(happening)
+        self._let_in()
         if not len(self._streams):
             self._idle.set()
 
@@ -258,8 +293,12 @@ class Postprocessor:
         if happening.bug is not None:
             facts = {"request_id": stream.request_id}
             log.error("a stream failed by a bug", exc_info=happening.bug, extra=facts)
-        if outcome.migration is not None:
-            self._jobs.move(outcome.migration.job)
+        if outcome.turn or stream.over:
+            self._room.settle(stream)
+        if (moved := outcome.migration) is not None and moved.worker:
+            self._jobs.move(moved.job)
+        elif moved is not None:  # nobody had begun it: it has no right to go before what waits
+            self._room.enter(stream, [moved.job])
         if outcome.checks:
             self._later.put(stream, outcome)
         if stream.over and stream.dead is not None:

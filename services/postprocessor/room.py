@@ -11,7 +11,7 @@ say; what they say may be old, so one job may always wait in the queue. Pure; on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -39,7 +39,6 @@ class Ticket:
     stream: RequestStream
     run: Run
     job: Job
-    since_s: float
 
     @property
     def key(self) -> _Key:
@@ -68,7 +67,7 @@ class _Line:
 
     def charge(self, owner: str, work: float) -> None:
         self.waiting.charge(owner, work)
-        if self.waiting:
+        if self.waiting:  # else it is nobody's loss
             self.spent[owner] = self.spent.get(owner, 0.0) + work
 
 
@@ -102,11 +101,11 @@ class WaitingRoom:
         """Jobs of this process that no worker has begun, here or in the queue."""
         return sum(len(line.waiting) + len(line.unbegun) for line in self._lines.values())
 
-    def enter(self, stream: RequestStream, jobs: Iterable[Job], now_s: float) -> None:
+    def enter(self, stream: RequestStream, jobs: Iterable[Job]) -> None:
         """`jobs` of `stream` wait; those of a later attempt before all others of their owner."""
         line = self._lines.setdefault(stream.model, _Line())
         for job in jobs:
-            ticket = Ticket(stream, stream.runs[job.choice], job, now_s)
+            ticket = Ticket(stream, stream.runs[job.choice], job)
             self._leave(line, ticket.key)
             ticket.run.waits = True
             line.waiting.put(stream.owner, ticket.key, ticket, first=job.attempt > 0)
@@ -116,7 +115,7 @@ class WaitingRoom:
         """The jobs of `stream` are out already: another postprocessor saw to that."""
         line = self._lines.setdefault(stream.model, _Line())
         for run in stream.runs:
-            ticket = Ticket(stream, run, run.job, run.last_s)
+            ticket = Ticket(stream, run, run.job)
             line.out[ticket.key] = _Out(ticket)
         stream.queued_any = True
         self._changed.add(stream.model)
@@ -153,15 +152,20 @@ class WaitingRoom:
             limit = self._limit(model) if line.waiting else 0
             while line.waiting and (len(line.out) < limit or len(line.unbegun) < _ALWAYS_IN_LINE):
                 found.append(self._go(line, now_s))
-            if not (line.waiting or line.out or line.spent):
-                del self._lines[model]
+            if not (line.waiting or line.out):
+                line.waiting.forget()
+                if not line.spent:
+                    del self._lines[model]
         return found
 
-    def heard(self, model: str, spent: Mapping[str, float]) -> None:
-        """What another postprocessor gave to the owners that wait there."""
-        if (line := self._lines.get(model)) is not None:
-            for owner, work in spent.items():
-                line.waiting.charge(owner, work)
+    def heard(self, rooms: Iterable[Room]) -> None:
+        """What another postprocessor gave to the owners that wait there, and has out."""
+        for room in rooms:
+            line = self._lines.get(room.model)
+            if line is not None and line.waiting:
+                for owner, work in room.spent.items():
+                    line.waiting.charge(owner, work)
+        self._changed.update(self._lines)
 
     def report(self) -> Sequence[Room]:
         """What the others are to know; what was spent is told once."""
@@ -182,11 +186,9 @@ class WaitingRoom:
 
     def _go(self, line: _Line, now_s: float) -> Ticket:
         owner, ticket = line.waiting.take()
-        charged = 0.0
-        if line.waiting:
-            expected = min(line.guess, ticket.job.sampling.max_tokens)
-            charged = _cost(ticket, expected) / ticket.stream.weight
-            line.charge(owner, charged)
+        expected = min(line.guess, ticket.job.sampling.max_tokens)
+        charged = _cost(ticket, expected) / ticket.stream.weight
+        line.charge(owner, charged)
         line.out[ticket.key] = _Out(ticket, charged, line.waiting.period)
         line.unbegun.add(ticket.key)
         ticket.run.waits = False

@@ -69,6 +69,7 @@ class Run:
         in_gap: deltas are missing before those that come.
         asked: how often its worker was asked for those.
         asked_s: when it was last asked for anything.
+        waits: its job is held back, see `room`.
     """
 
     choice: Choice
@@ -86,6 +87,7 @@ class Run:
     in_gap: bool = False
     asked: int = 0
     asked_s: float = 0.0
+    waits: bool = False
     held: Step | None = None
     """What may not leave before its checks are made,"""
     parked: list[TokenDelta] = field(default_factory=list[TokenDelta])

@@ -74,6 +74,7 @@ class Outcome:
         migration: a run that is to go on elsewhere.
         resumed_s: seconds without a worker that ended with this delta of a new attempt.
         want: what is asked of `want_of`, or of all workers of the model when that is empty.
+        turn: a run began or ended.
     """
 
     deltas: list[EventDelta] = field(default_factory=list[EventDelta])
@@ -87,6 +88,7 @@ class Outcome:
     resumed_s: float | None = None
     want: Want | None = None
     want_of: str = ""
+    turn: bool = False
 
 
 @dataclass(slots=True)
@@ -102,7 +104,9 @@ class RequestStream:
         migration_limit: how often each of its choices may move to another worker.
         dead: why nobody could run it, when that is how it failed.
         owner: whom it acts for; "" where that is not known.
+        weight: its owner's share of the workers, as this request says it.
         in_line: no worker has begun any of it yet.
+        queued_any: one of its jobs was put on the work queue.
         term: number of this ownership of it; see `messages.Stream`.
         begun: choices of which its gateway has had output from a former owner.
         runs: of its choices.
@@ -119,7 +123,9 @@ class RequestStream:
     migration_limit: int = 0
     dead: Dead | None = None
     owner: str = ""
+    weight: int = 1
     in_line: bool = True
+    queued_any: bool = False
     term: int = 0
     begun: Collection[int] = ()
     cached_tokens: int = 0
@@ -164,6 +170,7 @@ class RequestStream:
             return self._miss(run, delta, worker, now_s)
         if delta.choice == 0 and delta.cached_tokens is not None and not run.token_ids:
             self.cached_tokens = delta.cached_tokens
+        begins = run.worker is None
         resumed_s = run.take(delta, worker, now_s)
         if delta.finish == "abort":
             outcome = self.migrate(run, "aborted", now_s)
@@ -175,6 +182,7 @@ class RequestStream:
         else:
             outcome = self._step(run, delta)
         outcome.resumed_s = resumed_s
+        outcome.turn = outcome.turn or begins
         return outcome
 
     def _miss(self, run: Run, delta: TokenDelta, worker: str, now_s: float) -> Outcome:
@@ -251,7 +259,7 @@ class RequestStream:
             return outcome
         outcome = Outcome(step=step, verdicts=verdicts)
         if step.end is not None:
-            run.over = True
+            run.over = outcome.turn = True
             self.over = all(other.over for other in self.runs)
         if step.engine_runs_on:
             outcome.cancel = Cancel(
@@ -302,7 +310,9 @@ class RequestStream:
         """End it here, while its runs go on: its gateway will find another owner."""
         self.over = True
         stopping = failure(self.request_id, "unavailable", "the service is shutting down")
-        self.failed = msgspec.structs.replace(stopping, error_code=OWNER_STOPPING)
+        self.failed = msgspec.structs.replace(
+            stopping, error_code=OWNER_STOPPING, unqueued=not self.queued_any
+        )
         number = self._number()
         return Outcome([EventDelta(self.request_id, number, 0, failed=self.failed, term=self.term)])
 
@@ -323,6 +333,7 @@ class RequestStream:
                 )
             ],
             cancel=Cancel(request_id=self.request_id, choice=choice, reason=reason),
+            turn=True,
         )
 
     def expire(self, now_s: float, now_ms: int, timeouts: Timeouts) -> Iterator[Outcome]:
@@ -345,7 +356,7 @@ class RequestStream:
         if run.worker is None and not self.deadline_ms and silence_s >= timeouts.unstarted_s:
             text = f"no worker began within {timeouts.unstarted_s:g} s"
             return self.fail("lost", text, dead="unstarted")
-        if run.inherited and silence_s >= timeouts.inherited_s:
+        if run.inherited and not run.waits and silence_s >= timeouts.inherited_s:
             # Its worker died with its owner, or it waits in the queue: it may begin again, unless
             # somebody has heard of it.
             return self.migrate(run, "dead", now_s)

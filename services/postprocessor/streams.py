@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from services.postprocessor.checking import Verdict
-from services.postprocessor.pace import Line, Pace
+from services.postprocessor.pace import Line, Paces
 from services.postprocessor.run import Drop
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from toolrail.messages import (
@@ -66,7 +66,7 @@ class Batch:
         dropped: reasons, one for each delta that was not used.
         wants: what is asked of workers, by model and instance; "" stands for all of the model.
         done: requests that are answered, by the worker that wrote them.
-        released: requests that have a later owner.
+        released: streams that have a later owner.
     """
 
     events: dict[str, list[EventDelta]] = field(default_factory=dict[str, list[EventDelta]])
@@ -78,7 +78,7 @@ class Batch:
         default_factory=dict[tuple[str, str], list[Want]]
     )
     done: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    released: list[str] = field(default_factory=list[str])
+    released: list[RequestStream] = field(default_factory=list[RequestStream])
 
 
 class Streams:
@@ -88,7 +88,7 @@ class Streams:
         self._timeouts = timeouts
         self._open: dict[str, RequestStream] = {}
         self._in_line: Counter[str] = Counter()
-        self._pace = Pace()
+        self._paces = Paces()
         self._told: OrderedDict[_Told, _Said] = OrderedDict()
 
     def __len__(self) -> int:
@@ -123,6 +123,7 @@ class Streams:
 
     def discard(self, stream: RequestStream) -> None:
         """Own it no longer: its hand-over was not accepted in the end."""
+        stream.over = True
         self._leave_line(stream)
         self._open.pop(stream.request_id, None)
 
@@ -130,9 +131,11 @@ class Streams:
         """How many streams of `owner` wait for a worker."""
         return self._in_line[owner]
 
-    def retry_after_s(self, now_s: float) -> int:
-        """When to come again for who finds the line full."""
-        return self._pace.retry_after_s(self._in_line.total(), now_s)
+    def retry_after_s(self, owner: str, now_s: float) -> int:
+        """When `owner` is to come again who finds the line full, or the share of it."""
+        if owner and (in_line := self._in_line[owner]):
+            return self._paces.retry_after_s(owner, in_line, now_s)
+        return self._paces.retry_after_s(None, self._in_line.total(), now_s)
 
     def _leave_line(self, stream: RequestStream) -> None:
         if stream.in_line:
@@ -140,6 +143,7 @@ class Streams:
             self._in_line[stream.owner] -= 1
             if not self._in_line[stream.owner]:
                 del self._in_line[stream.owner]
+                self._paces.forget(stream.owner)
 
     def expects(self, job: Job) -> bool:
         """Whether `job` is still to be queued."""
@@ -156,7 +160,7 @@ class Streams:
                 self._tell_again(delta, None, now_s, batch)
                 continue
             if stream.in_line:
-                self._pace.leave(now_s)
+                self._paces.leave(stream.owner, now_s)
                 self._leave_line(stream)
             happening = _taken(stream, delta, frame.worker, now_s)
             if (reason := happening.outcome.dropped) is None:
@@ -174,7 +178,7 @@ class Streams:
         batch = Batch()
         stream = self._open.get(cancel.request_id)
         if stream is not None and cancel.term > stream.term:
-            batch.released.append(stream.request_id)
+            batch.released.append(stream)
             self.release(stream.request_id)
         elif stream is not None:
             outcome = stream.cancel(cancel.choice, cancel.reason)
@@ -239,14 +243,17 @@ class Streams:
 
         return self._fail_where(starved, now_s)
 
-    def give_up(self, job: Job, code: FailureCode, message: str, now_s: float) -> Batch:
+    def give_up(self, job: Job, code: FailureCode, now_s: float) -> Batch:
         """Fail the stream of a `job` that cannot be queued."""
         batch = Batch()
         stream = self._open.get(job.request_id)
         if stream is not None and stream.expects(job):
-            self._add(
-                Happening(stream, stream.fail(code, message, dead="migrations")), now_s, batch
-            )
+            if job.attempt:
+                text = "the worker was lost, and the answer could not be queued for another"
+                outcome = stream.fail(code, text, dead="migrations")
+            else:
+                outcome = stream.fail(code, "the request could not be queued for a worker")
+            self._add(Happening(stream, outcome), now_s, batch)
         return batch
 
     def get(self, request_id: str) -> RequestStream | None:
@@ -267,6 +274,10 @@ class Streams:
     def abandon(self, now_s: float) -> Batch:
         """Let go of everything: this process ends."""
         return self._fail_where(lambda stream: stream.let_go(), now_s)
+
+    def pass_on(self, now_s: float) -> Batch:
+        """Let go of what has no job on the queue yet: this process ends, others are there."""
+        return self._fail_where(lambda s: None if s.queued_any else s.let_go(), now_s)
 
     def _each(self, happen: Callable[[RequestStream], Iterator[Outcome]], now_s: float) -> Batch:
         batch = Batch()

@@ -197,6 +197,7 @@ def _stream(prepare: Prepare, prepared: Prepared) -> Stream:
         ),
         reply_subject=prepare.reply_subject,
         owner=prepare.owner,
+        weight=prepare.weight,
         term=prepare.term,
     )
 

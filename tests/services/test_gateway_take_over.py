@@ -116,10 +116,29 @@ async def test_a_gap_and_an_owner_that_stops_are_mended_alike() -> None:
             assert len(owners.asked) == 1
 
 
-def stopping() -> Failed:
+def stopping(*, unqueued: bool = False) -> Failed:
     return Failed(
-        request_id="r", code="unavailable", message="", error_code=OWNER_STOPPING, retryable=True
+        request_id="r",
+        code="unavailable",
+        message="",
+        error_code=OWNER_STOPPING,
+        retryable=True,
+        unqueued=unqueued,
     )
+
+
+async def test_what_had_no_job_yet_is_queued_by_its_next_owner_and_only_by_that_one() -> None:
+    async with begun() as (s, owners, answer, rid):
+        await s.peers.say(rid, seq=1, failed=stopping(unqueued=True))
+        with anyio.fail_after(10):
+            while len(owners.asked) < 1:
+                await anyio.lowlevel.checkpoint()
+        await rest(s, rid, TextDelta("abc"))
+        await answer.written(2)
+        s.gateway.streams.lose({OTHER})
+        await rest(s, rid, TextDelta("abc"), term=2 * TERM_STEP, end=STOP, usage=USAGE)
+        await answer.end()
+        assert [asked.started for asked in owners.asked] == [None, (0,)]
 
 
 async def test_the_former_owner_is_told_to_let_go_of_it() -> None:

@@ -94,7 +94,8 @@ async def test_two_gateways_get_a_frame_each() -> None:
 
 
 async def test_a_frame_larger_than_a_message_leaves_in_parts() -> None:
-    async with bench(broker=MemoryBroker(max_payload_bytes=5000)) as b:
+    broker = MemoryBroker(max_payload_bytes=5000)
+    async with bench(broker=broker, queue_order="arrival") as b:
         jobs = await b.opened(*(stream(f"r{n}") for n in range(8)))
         await b.worker.send(*(b.worker.delta(job, "x" * 400) for job in jobs[:4]))
         await b.worker.send(*(b.worker.delta(job, "x" * 400) for job in jobs[4:]))

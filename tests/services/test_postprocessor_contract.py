@@ -34,7 +34,7 @@ async def test_ids_of_a_worker_reach_the_gateway_as_events(connect: Connect) -> 
 
 async def test_one_frame_in_is_one_frame_out_for_each_gateway(connect: Connect) -> None:
     steps, count = 20, 16
-    async with bench_on(connect) as b:
+    async with bench_on(connect, queue_order="arrival") as b:
         jobs = await b.opened(*(stream(f"r{n:02}") for n in range(count)))
         before = b.runtime.bus.stats()
         for _ in range(steps):
