@@ -5,16 +5,11 @@ Seen from outside, through `/proc`, so that nothing is asked of who is measured.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import psutil
-
-_POINTS: Final = 200
-"""Of a series, for its slope: pairs grow by the square."""
 
 
 class Footprint(NamedTuple):
@@ -39,34 +34,15 @@ def footprint(pid: int, *, family: bool = True) -> Footprint | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """A straight line through a series, such that a few outliers do not turn it (Theil-Sen).
+def rise(values: Sequence[float]) -> float:
+    """By how much the floor under a series rises, from its beginning to its end.
 
-    Attributes:
-        level: the median of the values.
-        slope: growth per unit of the positions.
-        span: positions from the first to the last.
+    The floor, a low decile, of its last third against that of its first: memory that is collected
+    now and then comes back to its floor, memory that is lost raises it.
     """
-
-    level: float
-    slope: float
-    span: float
-
-    @property
-    def growth(self) -> float:
-        """By how much the line rises over the series."""
-        return self.slope * self.span
+    third = max(2, len(values) // 3)
+    return 1.5 * (_floor(values[-third:]) - _floor(values[:third]))
 
 
-def trend(positions: Sequence[float], values: Sequence[float]) -> Trend:
-    """The line through at least two points at different positions."""
-    step = max(1, len(positions) // _POINTS)
-    points = list(zip(positions[::step], values[::step], strict=True))
-    slopes = [
-        (later[1] - earlier[1]) / (later[0] - earlier[0])
-        for earlier, later in itertools.combinations(points, 2)
-        if later[0] > earlier[0]
-    ]
-    span = positions[-1] - positions[0]
-    return Trend(statistics.median(values), statistics.median(slopes), span)
+def _floor(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=10)[0]

@@ -23,7 +23,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from benchmarks.footprint import Footprint, Trend, footprint, trend
+from benchmarks.footprint import Footprint, footprint, rise
 from benchmarks.mixed_load import Load
 from benchmarks.processes import ROOT, until_serving
 from benchmarks.soak_plot import plot
@@ -36,11 +36,14 @@ WARM_UP: Final = 0.4
 
 GROWTH: Final = 0.03
 GROWTH_BYTES: Final = 4 << 20
-"""A process has grown when the line through its memory rises by both while it is judged: by this
+"""A process has grown when the floor under its memory rises by both while it is judged: by this
 part of its size, and by more than an allocator's arenas come and go."""
 
-GROWTH_COUNT: Final = 4
-"""A count (descriptors, threads) has grown when its line rises by more than this."""
+DESCRIPTORS: Final = 4
+"""By how much their floor may rise: connections to clients come and go."""
+
+THREADS: Final = 64
+"""More than the pools of a process have together."""
 
 SUPERVISOR: Final = "toolrail-up"
 
@@ -89,29 +92,23 @@ class History:
         """Processes that were not there at every sample."""
         return [name for name, held in self.held.items() if Footprint(0, 0, 0) in held]
 
-    def memory(self, name: str) -> Trend:
-        """The line through the bytes of a process after the warm-up, per second."""
-        return self._trend(name, 0)
+    def rise(self, name: str, what: int) -> float:
+        """By how much the floor under a part of its footprint rises after the warm-up."""
+        held = self.held[name]
+        return rise([float(one[what]) for one in held[int(len(held) * WARM_UP) :]])
 
     def grown(self) -> dict[str, str]:
         """Processes that have grown, and what of them."""
         found: dict[str, str] = {}
-        for name in self.held:
-            memory = self.memory(name)
-            if memory.growth > max(GROWTH_BYTES, memory.level * GROWTH):
-                found[name] = f"memory by {memory.growth / 2**20:.1f} MiB"
-            for number, what in ((1, "descriptors"), (2, "threads")):
-                count = self._trend(name, number)
-                if count.growth > GROWTH_COUNT:
-                    found[name] = f"{what} by {count.growth:.0f}"
+        for name, held in self.held.items():
+            size, descriptors = held[-1].resident_bytes, self.rise(name, 1)
+            if (more := self.rise(name, 0)) > max(GROWTH_BYTES, size * GROWTH):
+                found[name] = f"memory by {more / 2**20:.1f} MiB"
+            elif descriptors > DESCRIPTORS:
+                found[name] = f"descriptors by {descriptors:.0f}"
+            elif (threads := max(one.threads for one in held)) > THREADS:
+                found[name] = f"{threads} threads"
         return found
-
-    def _trend(self, name: str, what: int) -> Trend:
-        judged_from = self.seconds[-1] * WARM_UP
-        first = next(n for n, second in enumerate(self.seconds) if second >= judged_from)
-        first = min(first, len(self.seconds) - 2)
-        values = [float(held[what]) for held in self.held[name][first:]]
-        return trend(self.seconds[first:], values)
 
 
 @contextmanager
@@ -178,10 +175,10 @@ def report(history: History, load: Load) -> int:
     grown, ended = history.grown(), history.ended()
     sys.stdout.write(f"{load.tally.total} requests: {load.tally}\n")
     for name, held in history.held.items():
-        first, last, line = held[0], held[-1], history.memory(name)
+        first, last = held[0], held[-1]
         sys.stdout.write(
             f"{name:<24} {first.resident_bytes / 2**20:>6.1f} → {last.resident_bytes / 2**20:>6.1f}"
-            f" MiB, {line.growth / 2**20:>+5.1f} after the warm-up;"
+            f" MiB, floor {history.rise(name, 0) / 2**20:>+5.1f} after the warm-up;"
             f" descriptors {first.descriptors} → {last.descriptors},"
             f" threads {first.threads} → {last.threads}"
             f"{'  GROWN: ' + grown[name] if name in grown else ''}"

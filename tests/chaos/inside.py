@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -14,7 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.stack import Stack
 from toolrail.bus import subjects
+from toolrail.bus.nats import NatsBus
 from toolrail.service.liveness import METRICS
+from toolrail.settings import CommonSettings
+
+OBSERVER: Final = "observer"
+"""The name of our own connections."""
 
 SETTLE_S: Final = 120.0
 """Registrations of the dead expire, restarted services come up; on a busy machine."""
@@ -29,9 +34,11 @@ HELD: Final = {
 class Inside:
     """A connection of a test's own to the server of a stack."""
 
-    def __init__(self, stack: Stack, client: Client) -> None:
+    def __init__(self, stack: Stack, client: Client, registered: Collection[str]) -> None:
+        """`registered`: keys of the instances that are, kept up to date."""
         self._stack = stack
         self._client = client
+        self._registered = registered
 
     async def count(self, instance: str, series: str) -> float:
         """A series of one process, all labels together."""
@@ -77,7 +84,7 @@ class Inside:
                 left["kept runs"] = kept
             if queued := await self._queued():
                 left["jobs"] = queued
-            if strangers := await self._strangers():
+            if strangers := self._strangers():
                 left["registrations"] = strangers
         except nats.errors.Error as error:
             left["not up again"] = repr(error)
@@ -87,18 +94,27 @@ class Inside:
         info = await self._client.jetstream().stream_info(subjects.WORK_STREAM)
         return info.state.messages
 
-    async def _strangers(self) -> set[str]:
+    def _strangers(self) -> set[str]:
         """Registered instances that do not run, or the other way round."""
-        bucket = await self._client.jetstream().key_value(subjects.INSTANCES_BUCKET)
-        known = {key.partition(".")[2] for key in await bucket.keys()}
+        known = {key.partition(".")[2] for key in self._registered}
         running = {one for service in (*HELD, "preprocessor") for one in self.instances(service)}
         return known ^ running
 
 
 @asynccontextmanager
 async def inside(stack: Stack) -> AsyncIterator[Inside]:
-    client = await nats.connect(stack.status["nats_url"])
+    url = stack.status["nats_url"]
+    registered: set[str] = set()
+
+    def change(key: str, value: bytes | None) -> None:
+        (registered.discard if value is None else registered.add)(key)
+
+    bus = await NatsBus.connect(CommonSettings(nats_url=url, instance=OBSERVER))
+    client = await nats.connect(url, name=OBSERVER)
     try:
-        yield Inside(stack, client)
+        # Not the keys of nats-py: each look at them leaves a reader behind, for five minutes.
+        await bus.instances.watch(change)
+        yield Inside(stack, client, registered)
     finally:
         await client.close()
+        await bus.close()

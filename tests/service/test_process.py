@@ -159,3 +159,4 @@ async def test_metrics_are_served_on_their_own_port(server: EmbeddedNats) -> Non
     assert (await service.end())[0] == 0
     assert "toolrail_bus_messages_total" in text
     assert "toolrail_event_loop_lag_seconds" in text
+    assert "toolrail_event_loop_tasks" in text
