@@ -10,7 +10,7 @@ that neighbouring deltas of one kind leave joined.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -89,11 +89,19 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A call that is over, for metrics and traces; `checked`: a verdict on it is to come."""
+    """A call that is over, for metrics and traces.
+
+    Attributes:
+        checked: a verdict on it is to come.
+        index: its number in the choice.
+        size: bytes of its arguments.
+    """
 
     name: str
     outcome: CallOutcome
     checked: bool = False
+    index: int = field(default=0, compare=False)
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
@@ -142,6 +150,7 @@ class Choice:
         self._stop = StopMatcher(plan.stop) if plan.stop else None
         self._leaks = LeakWatch(plan.markers)
         self._names: dict[int, str] = {}
+        self._sizes: dict[int, int] = {}
         self._arguments: dict[int, Kept] = {}
         self._beginnings: dict[int, str] = {}
         self._customs = CustomCalls(plan.customs) if plan.customs else None
@@ -212,9 +221,7 @@ class Choice:
             step.checks.append(self._answer.check())
         step.end = ChoiceEnd(finish, stop_token_id)
 
-    def _pass(
-        self, events: Sequence[Event], step: Step, broken: CallOutcome | None = None
-    ) -> bool:
+    def _pass(self, events: Sequence[Event], step: Step, broken: CallOutcome | None = None) -> bool:
         """Take `events` into `step`. True when one of them ended the choice.
 
         `broken`: what a call is that breaks off with the output; None: the output goes on.
@@ -231,7 +238,9 @@ class Choice:
                     return True
                 self._begin(event)
             elif isinstance(event, CallEnd):
-                step.calls = (*step.calls, self._finished(event, step, broken))
+                done = self._finished(event, step, broken)
+                size = self._sizes.pop(event.index, 0)
+                step.calls = (*step.calls, replace(done, index=event.index, size=size))
             elif isinstance(event, ArgumentsDelta):
                 self._keep(event)
             self._emit(event, step)
@@ -253,6 +262,9 @@ class Choice:
             self._beginnings[start.index] = ""
 
     def _keep(self, delta: ArgumentsDelta) -> None:
+        text = delta.text
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._sizes[delta.index] = self._sizes.get(delta.index, 0) + size
         if (begun := self._beginnings.get(delta.index)) is not None:
             if begun in ("", "{", "{}"):  # it may still be that of no arguments
                 self._beginnings[delta.index] = first_of(begun + delta.text)

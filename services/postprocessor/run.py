@@ -69,6 +69,7 @@ class Run:
         in_gap: deltas are missing before those that come.
         asked: how often its worker was asked for those.
         asked_s: when it was last asked for anything.
+        trace: the trace context of the attempt that came last, "" where it is not traced.
         waits: its job is held back, see `room`.
     """
 
@@ -87,6 +88,7 @@ class Run:
     in_gap: bool = False
     asked: int = 0
     asked_s: float = 0.0
+    trace: str = ""
     waits: bool = False
     held: Step | None = None
     """What may not leave before its checks are made,"""
@@ -116,6 +118,8 @@ class Run:
         if delta.finish not in ("error", "abort"):
             self.token_ids.extend(delta.token_ids)
             self.inherited = False
+        if delta.trace:
+            self.trace = delta.trace
         self.receipt = ""
         self.in_gap = False
         self.asked = 0
@@ -149,7 +153,10 @@ class Run:
         self.inherited = self.in_gap = False
         self.asked = 0
         job = msgspec.structs.replace(
-            self.job, attempt=self.epoch, prefix_token_ids=tuple(self.token_ids)
+            self.job,
+            attempt=self.epoch,
+            prefix_token_ids=tuple(self.token_ids),
+            follows=self.trace,
         )
         return Migration(job, cause, worker, silent_s)
 

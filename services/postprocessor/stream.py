@@ -70,7 +70,8 @@ class Outcome:
         dropped: why the delta was not used.
         verdicts: of the checks that were made.
         checks: those that are still to be made, off the event loop, for `judged`.
-        choice: whose they are.
+        choice: whose it all is.
+        run: choice, attempt, worker and trace context of a run that begins with this delta.
         migration: a run that is to go on elsewhere.
         resumed_s: seconds without a worker that ended with this delta of a new attempt.
         want: what is asked of `want_of`, or of all workers of the model when that is empty.
@@ -84,6 +85,7 @@ class Outcome:
     verdicts: Sequence[Verdict] = ()
     checks: Sequence[Check] = ()
     choice: int = 0
+    run: tuple[int, int, str, str] | None = None
     migration: Migration | None = None
     resumed_s: float | None = None
     want: Want | None = None
@@ -181,7 +183,9 @@ class RequestStream:
             outcome = Outcome()
         else:
             outcome = self._step(run, delta)
-        outcome.resumed_s = resumed_s
+        outcome.resumed_s, outcome.choice = resumed_s, delta.choice
+        if delta.trace:
+            outcome.run = (delta.choice, delta.epoch, worker, delta.trace)
         outcome.turn = outcome.turn or begins
         return outcome
 
@@ -257,7 +261,7 @@ class RequestStream:
             outcome = self.fail("model_output", bad.message)
             outcome.step, outcome.verdicts = step, verdicts
             return outcome
-        outcome = Outcome(step=step, verdicts=verdicts)
+        outcome = Outcome(step=step, verdicts=verdicts, choice=choice)
         if step.end is not None:
             run.over = outcome.turn = True
             self.over = all(other.over for other in self.runs)

@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from services.preprocessor import tracing
 from services.preprocessor.failures import bug_failed, caller_failed, fault_failed
 from services.preprocessor.handing import Postprocessors
 from services.preprocessor.metrics import PreprocessorMetrics
@@ -27,7 +28,7 @@ from toolrail.messages import (
     encode_token_ids,
 )
 from toolrail.openai.responses.echo import encoded
-from toolrail.telemetry import Telemetry, semconv
+from toolrail.telemetry import Telemetry
 
 log: Final = logging.getLogger(__name__)
 
@@ -60,8 +61,10 @@ class Intake:
             prepare = decode_prepare(payload)
         except FaultError as error:
             return encode(fault_failed("", error))
+        tracing.taken(prepare)
         reply = await self._reply(prepare)
         if isinstance(reply, Failed):
+            tracing.failed(reply)
             self._metrics.requests.labels(reply.code).inc()
         return encode(reply)
 
@@ -129,8 +132,7 @@ class Intake:
                 await self._bus.blobs.delete(blob)
             return reply
         self._metrics.accepted(prepared.settled, prepared.request, prepared.model)
-        self._telemetry.event("toolrail.prepared", _facts(prepared))
-        self._telemetry.event("toolrail.enforcement", _enforcement(prepared))
+        tracing.accepted(prepared.request, prepared.settled, len(prepared.prompt_token_ids))
         accepted = _accepted(reply, stream, prepared, payload)
         if len(encode(accepted)) > self._bus.max_payload_bytes:
             return msgspec.structs.replace(accepted, handed=None)
@@ -144,34 +146,6 @@ def _seconds_left(prepare: Prepare) -> float:
     if left_s <= 0:
         raise DeadlineError("the deadline of the request has passed")
     return left_s
-
-
-def _facts(prepared: Prepared) -> dict[str, str | int]:
-    """What a trace may hold of a request: sizes, names and hashes."""
-    constraint = prepared.settled.constraint
-    facts: dict[str, str | int] = {
-        "toolrail.held_by": constraint.report.held_by,
-        "toolrail.starts_in": constraint.parse.starts_in,
-        "toolrail.tools": len(prepared.request.tools),
-        semconv.GEN_AI_USAGE_INPUT_TOKENS: len(prepared.prompt_token_ids),
-    }
-    if tag := constraint.guidance.structural_tag:
-        facts["toolrail.tag_hash"] = prepared.settled.tag_hash
-        facts["toolrail.tag_bytes"] = len(tag)
-    return facts
-
-
-def _enforcement(prepared: Prepared) -> dict[str, str | int | bool]:
-    """The summary of the enforcement report: counts and states, no names of the client's."""
-    settled = prepared.settled
-    constraint = settled.constraint
-    return {
-        "toolrail.held_by": constraint.report.held_by,
-        "toolrail.tools_checked": len(constraint.checks.tools),
-        "toolrail.answer_checked": constraint.checks.answer is not None,
-        "toolrail.check_fails": constraint.checks.fails,
-        **{f"toolrail.keywords.{status}": count for status, count in settled.keywords.items()},
-    }
 
 
 def _stream(prepare: Prepare, prepared: Prepared) -> Stream:

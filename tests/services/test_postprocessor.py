@@ -445,7 +445,7 @@ async def test_a_stream_has_one_span_that_holds_its_jobs_and_no_text() -> None:
         (traceparent,) = {item.trace_headers["traceparent"] for item in b.worker.items}
     spans = {span.name: span for span in exporter.get_finished_spans()}
     span = spans["stream"]
-    assert [event.name for event in span.events] == ["first token", "choice ended"]
+    assert [event.name for event in span.events] == ["toolrail.first_token", "toolrail.finish"]
     assert span.attributes is not None
     assert span.attributes["gen_ai.usage.output_tokens"] == 6
     queue = next(s for name, s in spans.items() if name.startswith("send work"))

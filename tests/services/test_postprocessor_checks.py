@@ -310,7 +310,7 @@ async def test_a_trace_says_what_was_broken_even_after_the_end_and_no_values() -
         await until(lambda: b.metric("checks_total", family="hermes", result="invalid"))
         tasks.cancel_scope.cancel()
     (span,) = (span for span in exporter.get_finished_spans() if span.name == "stream")
-    (event,) = (event for event in span.events if event.name == "check")
+    (event,) = (event for event in span.events if event.name == "toolrail.check")
     assert event.attributes == {
         "toolrail.result": "invalid",
         "gen_ai.tool.name": "f",

@@ -188,6 +188,7 @@ def test_what_waits_for_its_verdict_is_part_of_the_prefix() -> None:
 # In the service.
 
 anyio_mark = pytest.mark.anyio
+TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 @anyio_mark
@@ -338,17 +339,30 @@ async def test_a_move_is_an_event_of_the_streams_span_and_holds_no_ids() -> None
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     async with bench(telemetry=Telemetry(provider)) as b:
         (job,) = await b.opened(stream())
-        await b.worker.send(b.worker.delta(job, "abc"))
+        await b.worker.send(b.worker.delta(job, "abc", trace=f"00-{TRACE}-{'1' * 16}-01"))
         await b.worker.send(b.worker.delta(job, "", finish="error", error_code="lost"))
         again = (await b.worker.jobs(2))[1]
-        await b.worker.send(b.worker.delta(again, "", finish="stop"))
+        await b.worker.send(
+            b.worker.delta(again, "", finish="stop", trace=f"00-{TRACE}-{'2' * 16}-01")
+        )
         await b.gateway.last()
+    assert again.follows == f"00-{TRACE}-{'1' * 16}-01"
     (span,) = [one for one in exporter.get_finished_spans() if one.name == "stream"]
     events = {event.name: dict(event.attributes or {}) for event in span.events}
-    assert list(events) == ["first token", "migrated", "resumed", "choice ended"]
-    moved = events["migrated"]
-    assert (moved["cause"], moved["worker"], moved["attempt"]) == ("failed", "worker-1", 1)
-    assert moved["tokens"] == 3
+    assert list(events) == [
+        "toolrail.first_token",
+        "toolrail.migration",
+        "toolrail.resumed",
+        "toolrail.finish",
+    ]
+    moved = events["toolrail.migration"]
+    assert (moved["toolrail.cause"], moved["toolrail.worker"]) == ("failed", "worker-1")
+    assert (moved["toolrail.attempt"], moved["toolrail.tokens"]) == (1, 3)
+    runs = [(f"{one.context.span_id:016x}", dict(one.attributes or {})) for one in span.links]
+    assert [(run, facts["toolrail.attempt"]) for run, facts in runs] == [
+        ("1" * 16, 0),
+        ("2" * 16, 1),
+    ]
     queue = [one for one in exporter.get_finished_spans() if one.name.startswith("send work")]
     assert span.context is not None
     assert [one.parent.span_id for one in queue if one.parent] == [span.context.span_id] * 2
