@@ -34,6 +34,7 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
         runtime.directory,
         template_timeout_s=settings.template_timeout_s,
         turn_grammar=settings.turn_grammar,
+        refuse_control_tokens=settings.control_tokens_in_content == "refuse",
     )
     preparing = Preparing(
         runtime.directory,

@@ -19,6 +19,7 @@ from toolrail.directory import Directory
 from toolrail.errors import ConfigError, FaultError
 from toolrail.families import Dialect, dialect
 from toolrail.messages import ModelCard, encode
+from toolrail.openai.control_tokens import ControlTokens
 from toolrail.openai.habits import Habits, habits
 from toolrail.openai.policy import Deployment
 from toolrail.tokens import Tokenizer
@@ -44,6 +45,7 @@ class ServedModel:
         max_prompt_bytes: longest prompt that is worth tokenizing.
         dialect: what its output is made of.
         deployment: what its worker's flags say of tools.
+        control_tokens: what requests may not bring; None: they may bring anything.
     """
 
     card: ModelCard
@@ -54,14 +56,21 @@ class ServedModel:
     max_prompt_bytes: int
     dialect: Dialect
     deployment: Deployment
+    control_tokens: ControlTokens | None = None
 
 
 class Models:
     """The served models, made when first asked for; the longest unused is forgotten first."""
 
     def __init__(
-        self, directory: Directory, *, template_timeout_s: float, turn_grammar: bool = True
+        self,
+        directory: Directory,
+        *,
+        template_timeout_s: float,
+        turn_grammar: bool = True,
+        refuse_control_tokens: bool = False,
     ) -> None:
+        self._refuse_control_tokens = refuse_control_tokens
         self._directory = directory
         self._turn_grammar = turn_grammar
         self._template_timeout_s = template_timeout_s
@@ -138,7 +147,17 @@ class Models:
                 turn_grammar=self._turn_grammar,
                 argument_validation=card.argument_validation,
             ),
+            control_tokens=control_tokens(tokenizer, speaks)
+            if self._refuse_control_tokens
+            else None,
         )
+
+
+def control_tokens(tokenizer: Tokenizer, speaks: Dialect) -> ControlTokens:
+    """The special tokens, and the control strings of the dialect that are tokens of their own."""
+    markers = {marker.text for marker in speaks.markers}
+    texts = {*tokenizer.special_tokens, *(markers & tokenizer.added_tokens.keys())}
+    return ControlTokens(texts, tokenizer.looked_at)
 
 
 def _longest_token(tokenizer: Tokenizer) -> int:

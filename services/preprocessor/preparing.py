@@ -105,7 +105,7 @@ class Preparing:
             reading = self._response(body, owner)
         else:
             reading = self._parse(body, _PARSE[api])
-        request, model, prompt, ids = await self._prompted(reading, models)
+        request, model, prompt, ids = await self._prompted(reading, body, models)
         starts_in = model.dialect.starts_in(prompt)
         sampling = resolve(request.wishes, model.card, len(ids))
         setting = Setting(
@@ -122,11 +122,11 @@ class Preparing:
     async def count(self, body: bytes, api: Api, *, models: Sequence[str] | None = None) -> int:
         """How many tokens the prompt of the request in `body` has. Raises as `prepare` does."""
         parse = check_count if api == "messages" else _PARSE[api]
-        _, _, _, ids = await self._prompted(self._parse(body, parse), models)
+        _, _, _, ids = await self._prompted(self._parse(body, parse), body, models)
         return len(ids)
 
     async def _prompted(
-        self, reading: Awaitable[ChatRequest], models: Sequence[str] | None
+        self, reading: Awaitable[ChatRequest], body: bytes, models: Sequence[str] | None
     ) -> tuple[ChatRequest, ServedModel, str, Sequence[int]]:
         """The request, its model, its prompt and the prompt's ids."""
         with self._metrics.stage("parse"), preflight():
@@ -139,6 +139,8 @@ class Preparing:
                 status=403,
             )
         model = await self._model(request.model)
+        if (control := model.control_tokens) is not None:
+            await self._parse(body, partial(control.refuse, request))
         try:
             return request, model, *await self._fitting(request, model)
         except CallerError as error:

@@ -242,6 +242,8 @@ class PreprocessorSettings(CommonSettings):
             no call is forced.
         hosted_tools: what becomes of tools of Responses that only the hosted API runs (web search
             ...): the request is refused, or they are left out of it.
+        control_tokens_in_content: whether texts of a request may spell control tokens of the model
+            (`<|im_end|>`), with which whoever wrote the text can forge turns of the conversation.
     """
 
     max_in_flight: int = 64
@@ -257,6 +259,7 @@ class PreprocessorSettings(CommonSettings):
     template_timeout_s: float = 5.0
     turn_grammar: bool = True
     hosted_tools: Literal["refuse", "ignore"] = "refuse"
+    control_tokens_in_content: Literal["allow", "refuse"] = "allow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

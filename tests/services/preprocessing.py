@@ -191,7 +191,11 @@ async def bench(
     made = PreprocessorSettings(**settings)
     async with serving("preprocessor", made, own, telemetry=telemetry) as runtime:
         metrics = PreprocessorMetrics(runtime.metrics)
-        served = Models(runtime.directory, template_timeout_s=made.template_timeout_s)
+        served = Models(
+            runtime.directory,
+            template_timeout_s=made.template_timeout_s,
+            refuse_control_tokens=made.control_tokens_in_content == "refuse",
+        )
         asking = Asking(
             own,
             runtime.directory,

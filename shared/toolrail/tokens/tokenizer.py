@@ -20,7 +20,8 @@ class Tokenizer:
     """One model's tokenizer. Safe to share between all tasks of a process.
 
     Attributes:
-        special_tokens: id of every special token, by its text.
+        added_tokens: id of every token that is found in a text before anything else, by its text.
+        special_tokens: those among them that are control tokens to the tokenizer.
         decoding: how its ids become text.
         pieces: what each id adds to the text, worked out when first asked for.
     """
@@ -31,6 +32,8 @@ class Tokenizer:
         inner.encode_special_tokens = False
         self._inner = inner
         added = inner.get_added_tokens_decoder()
+        self.added_tokens = {token.content: token_id for token_id, token in added.items()}
+        self._looks_normalised = any(token.normalized for token in added.values())
         self.special_tokens: dict[str, int] = {
             token.content: token_id for token_id, token in added.items() if token.special
         }
@@ -76,6 +79,11 @@ class Tokenizer:
         """Text of `ids`, special tokens included; ids that no token has add nothing."""
         known = [token_id for token_id in ids if 0 <= token_id <= _MAX_ID]
         return self._inner.decode(known, skip_special_tokens=False)
+
+    def looked_at(self, text: str) -> tuple[str, ...]:
+        """`text` in the forms in which added tokens are looked for: as it is, and normalised."""
+        normalizer = self._inner.normalizer if self._looks_normalised else None
+        return (text,) if normalizer is None else (text, normalizer.normalize_str(text))
 
     def token(self, token_id: int) -> str | None:
         """How the vocabulary writes `token_id` (byte-level ones in stand-in characters)."""
