@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 
 import pytest
@@ -51,6 +52,30 @@ def test_console_is_one_line_whatever_the_message_holds() -> None:
     line = style.format(record("a\nb", request_id="r 1", empty=""))
     assert "\n" not in line
     assert line.endswith('WARNING g1 toolrail.x: a\\nb request_id="r 1" empty=""')
+
+
+@pytest.mark.parametrize("odd", ["\r", "\x1b[2J", "\u2028", "\x00", "\t", "\x9b"])
+def test_nothing_that_a_terminal_obeys_is_shown(odd: str) -> None:
+    line = OneLine("gateway", "g1", "console", messages=False).format(
+        record(f"a{odd}b", name_of=f"a{odd}b=c")
+    )
+    assert line.isprintable()
+    assert odd.encode("unicode_escape").decode() in line
+
+
+def test_a_trace_context_that_cannot_be_read_is_not_repeated() -> None:
+    script = (
+        "from toolrail.service.logs import configure\n"
+        "from toolrail.telemetry import attached\n"
+        "configure('gateway', 'g1', 'console', 'INFO')\n"
+        f"with attached({PARENT} | {{'tracestate': 'a secret'}}): pass\n"
+        "import logging; logging.warning('said')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "said" in done.stderr
+    assert "secret" not in done.stderr
 
 
 @pytest.mark.parametrize("style", ["console", "json"])

@@ -19,12 +19,17 @@ from toolrail.telemetry import current_trace_id
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MAX_FRAMES: Final = 12
 
+_INDISCREET: Final = ("opentelemetry.trace.span",)
+"""Loggers that warn in a caller's own words: of each `tracestate` that cannot be read."""
+
 
 def configure(service: str, instance: str, style: Literal["console", "json"], level: str) -> None:
     """Send all log records of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine(service, instance, style, messages=level == "DEBUG"))
     logging.basicConfig(handlers=[handler], level=level, force=True)
+    for name in _INDISCREET:
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 class OneLine(logging.Formatter):
@@ -57,7 +62,7 @@ class OneLine(logging.Formatter):
             f"{head['time']} {record.levelname:<7} {self._instance} {record.name}:"
             f" {head['message']}{shown}"
         )
-        return line.replace("\n", "\\n")
+        return _one_line(line)
 
     def _fields(self, record: logging.LogRecord) -> dict[str, object]:
         fields: dict[str, object] = {}
@@ -79,7 +84,14 @@ def _timestamp(seconds: float) -> str:
 
 def _shown(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if " " in text or not text else text
+    return text if text and " " not in text and text.isprintable() else json.dumps(text)
+
+
+def _one_line(text: str) -> str:
+    """`text` without anything that a terminal or a reader of lines would obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _places(traceback: TracebackType | None) -> str:
