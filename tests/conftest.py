@@ -51,17 +51,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs the real engine comes last: the engine starts first, beside everything else."""
 
     def place(item: pytest.Item) -> tuple[bool, bool]:
-        uses: list[str] = getattr(item, "fixturenames", [])
-        return item.get_closest_marker("engine") is not None, "engine_to_end" in uses
+        return item.get_closest_marker("engine") is not None, "engine_to_end" in _names(item)
 
     items.sort(key=place)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    wanted = any("engine" in getattr(item, "fixturenames", ()) for item in session.items)
+    # By the mark too: a mere parameter may be called the same.
+    wanted = any(
+        item.get_closest_marker("engine") and "engine" in _names(item) for item in session.items
+    )
     if wanted and not session.config.option.collectonly:
         folder = Path(tempfile.mkdtemp(prefix="toolrail-engine-"))
         session.config.stash[_ENGINE] = stacks.start(folder, *ENGINE_FLAGS)
+
+
+def _names(item: pytest.Item) -> list[str]:
+    return getattr(item, "fixturenames", [])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
