@@ -32,6 +32,7 @@ STACKS: dict[str, dict[str, Any]] = {
     "gpu": stack("compose.gpu.yaml", environment=GPU),
     "cluster": stack("compose.cluster.yaml"),
     "secrets": stack("compose.secrets.yaml"),
+    "audit": stack("compose.audit.yaml"),
 }
 
 pytestmark = pytest.mark.parametrize("name", STACKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from toolrail.bus.memory import MemoryBroker
 from toolrail.errors import ConfigError
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart, Event, ReasoningDelta, assemble
 from toolrail.messages import EventDelta, Failed, Prepare
+from toolrail.redaction import redactor
 from toolrail.settings import GatewaySettings
 
 pytestmark = pytest.mark.anyio
@@ -458,3 +460,23 @@ def test_a_transcript_puts_together_what_came_in_pieces() -> None:
     assert kept.finish == "stop"
     assert transcript.choices[0].events == []
     assert budget.held == transcript.held > 0
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+
+
+def test_the_document_knows_every_field() -> None:
+    table = DOCUMENT.split("## A record", 1)[1].split("\n## ", 1)[0]
+    described = re.findall(
+        r"`(\w+)`",
+        "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|")),
+    )
+    assert described == [field.name for field in msgspec.structs.fields(Record)]
+
+
+def test_the_document_s_rules_can_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "redaction.toml"
+    file.write_text(DOCUMENT.split("```toml\n", 1)[1].split("```", 1)[0], encoding="utf-8")
+    assert redactor(str(file)).text("room 12, CUST-12345678") == (
+        "room [redacted:room], [redacted:customer]"
+    )
