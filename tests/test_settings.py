@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import logging
+import re
 
 import pytest
 
@@ -19,10 +21,23 @@ from toolrail.structural_tag import TagOptions
 
 ALL = [GatewaySettings, PreprocessorSettings, PostprocessorSettings, WorkerSettings]
 
+SECRET = re.compile(r"key|secret|password|passwd|credential|seed|(?<!special_)token(?!s)")
+FILES = {"tls_key", "nats_tls_key"}
+"""These are names of files too."""
+
 
 @pytest.mark.parametrize("record", ALL)
 def test_without_flags_and_variables_the_defaults_hold(record: type[CommonSettings]) -> None:
     assert load(record, [], {"PATH": "/bin", "TOOLRAIL_OTHER": "x"}) == record()
+
+
+@pytest.mark.parametrize("record", ALL)
+def test_a_secret_is_given_as_a_file(record: type[CommonSettings]) -> None:
+    """Command lines can be read by whoever is on the machine, variables end up in reports."""
+    names = {field.name for field in dataclasses.fields(record) if field.type == "str"}
+    secret = {name for name in names if SECRET.search(name)}
+    assert {name for name in secret if not name.endswith("_file")} <= FILES
+    assert "nats_nkey_file" in secret
 
 
 def test_flags_win_over_variables_and_the_last_flag_wins() -> None:

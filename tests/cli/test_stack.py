@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from toolrail.cli import stack as stacks
+from toolrail.flags import load
+from toolrail.settings import WorkerSettings
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_all_services_get_the_common_flags_and_only_workers_the_workers(
 ) -> None:
     for program in stacks.service_programs(stack(listener)):
         line = " ".join(program.command("me"))
-        assert f"-m services.{program.service} --nats-url nats://127.0.0.1:4333" in line
+        assert f"-m services.{program.service} " in line
         assert "--log-level DEBUG" in line
         assert line.endswith("--instance me")
         assert ("--engine scripted" in line) == (program.service == "worker")
@@ -80,10 +82,17 @@ def test_the_base_url_can_be_used_on_this_machine(host: str, shown: str) -> None
 
 def test_the_users_environment_wins_except_for_the_path_of_the_tree() -> None:
     given = {"TOOLRAIL_DRAIN_S": "3", "PYTHONPATH": "/mine"}
-    made = stacks.environment(given, drain_s=8)
+    made = stacks.environment(given, nats_url="nats://a:secret@b", drain_s=8)
     assert made["TOOLRAIL_DRAIN_S"] == "3"
     assert made["PYTHONPATH"].split(":") == [str(stacks.TREE), "/mine"]
-    assert stacks.environment({}, drain_s=8)["TOOLRAIL_DRAIN_S"] == "8"
+    assert stacks.environment({}, nats_url="", drain_s=8)["TOOLRAIL_DRAIN_S"] == "8"
+    assert load(WorkerSettings, [], made).nats_url == "nats://a:secret@b"
+
+
+def test_the_servers_url_is_on_no_command_line(listener: socket.socket) -> None:
+    made = dataclasses.replace(stack(listener), nats_url="nats://a:secret@b:4222")
+    for program in stacks.service_programs(made):
+        assert "secret" not in " ".join(program.command("me"))
 
 
 def test_what_is_meant_for_one_service_reaches_it_alone(listener: socket.socket) -> None:

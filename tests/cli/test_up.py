@@ -21,7 +21,7 @@ def test_the_status_file_holds_addresses_and_processes_and_nothing_half_written(
 ) -> None:
     file = tmp_path / "status.json"
     file.write_text("an older one, and longer than what follows" * 20)
-    up._write_status(file, "http://127.0.0.1:1", "nats://127.0.0.1:2", [LIFE])
+    up._write_status(file, "http://127.0.0.1:1", "nats://a:secret@127.0.0.1:2", [LIFE])
     assert json.loads(file.read_text()) == {
         "base_url": "http://127.0.0.1:1",
         "nats_url": "nats://127.0.0.1:2",

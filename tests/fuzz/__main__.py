@@ -8,6 +8,7 @@ is shrunk and shown; `--seed` draws the same again. Exits with 1 where there was
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 import time
@@ -31,6 +32,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no target {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
     warnings.simplefilter("error")
+    logging.getLogger().addHandler(logging.NullHandler())
     print(f"fuzz: seed {chosen.seed}", flush=True)
     left = [TARGETS[name] for name in chosen.targets or TARGETS]
     return fuzz(left, time.monotonic() + 60 * chosen.minutes, chosen.seed)

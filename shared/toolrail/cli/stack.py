@@ -78,7 +78,7 @@ def service_programs(stack: Stack) -> list[Program]:
 
 def _program(stack: Stack, service: str, number: int) -> Program:
     # `-P`: a directory named services where the user stands must not be taken for ours.
-    base = [sys.executable, "-P", "-m", f"services.{service}", "--nats-url", stack.nats_url]
+    base = [sys.executable, "-P", "-m", f"services.{service}"]
     flags = list(stack.common_flags)
     if service == "gateway":
         flags += ["--listen-fd", str(stack.listener.fileno()), *stack.gateway_flags]
@@ -100,12 +100,17 @@ def _with_instance(command: Sequence[str]) -> Callable[[str], Sequence[str]]:
     return lambda instance: [*command, "--instance", instance]
 
 
-def environment(given: Mapping[str, str], *, drain_s: float) -> dict[str, str]:
-    """The environment of the services: they find the tree and end within the supervisor's grace."""
+def environment(given: Mapping[str, str], *, nats_url: str, drain_s: float) -> dict[str, str]:
+    """The environment of the services: they find the tree and end within the supervisor's grace.
+
+    The server's URL is here and on no command line: it may hold a password, and whoever is on the
+    machine may read command lines.
+    """
     path = [str(TREE), *filter(None, [given.get("PYTHONPATH")])]
     return {
         "TOOLRAIL_DRAIN_S": str(drain_s),
         **given,
+        "TOOLRAIL_NATS_URL": nats_url,
         "PYTHONPATH": os.pathsep.join(path),
         "PYTHONUNBUFFERED": "1",
     }

@@ -25,6 +25,7 @@ import anyio.to_thread
 import msgspec
 from anyio.abc import TaskGroup
 
+from toolrail.bus.connection import without_secrets
 from toolrail.cli import stack as stacks
 from toolrail.cli.supervisor import Life, Patience, Supervisor
 from toolrail.errors import ConfigError
@@ -236,7 +237,9 @@ async def _run(options: argparse.Namespace, stack: stacks.Stack) -> int:
         say=_say,
         log=_log_what_matters,
         changed=functools.partial(_write_status, options.status_file, base_url, stack.nats_url),
-        environment=stacks.environment(os.environ, drain_s=options.drain_s),
+        environment=stacks.environment(
+            os.environ, nats_url=stack.nats_url, drain_s=options.drain_s
+        ),
         patience=patience,
     )
     with anyio.open_signal_receiver(
@@ -370,7 +373,8 @@ def _write_status(path: Path | None, base_url: str, nats_url: str, lives: Sequen
     processes = [
         {"service": life.service, "instance": life.instance, "pid": life.pid} for life in lives
     ]
-    status = {"base_url": base_url, "nats_url": nats_url, "processes": processes}
+    shown = {"base_url": base_url, "nats_url": without_secrets(nats_url)}
+    status = {**shown, "processes": processes}
     # Renamed into place: a reader sees the old or the new, never a half.
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
