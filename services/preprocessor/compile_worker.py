@@ -107,7 +107,7 @@ def mask_cpu_s(compiled: CompiledGrammar) -> float:
     requests of its batch: the engine's cost moves from the compile to the masks.
     """
     matcher = Matcher(compiled)
-    chance = random.Random(_WALK_STEPS)  # the same tag, the same walk
+    chance = random.Random(_WALK_STEPS)  # noqa: S311 (the same tag, the same walk)
     spent_s = 0.0
     for _ in range(_WALK_STEPS):
         began = time.process_time()
@@ -125,7 +125,7 @@ def late_cpu_s(compiled: CompiledGrammar) -> float:
     The engine keeps all readings of a text; in a grammar where their number grows with the text, a
     token costs the more the later it comes. Half of the texts stay in loops as long as they can.
     """
-    chance = random.Random(_LONG_WALK_STEPS)
+    chance = random.Random(_LONG_WALK_STEPS)  # noqa: S311 (likewise)
     most = 0.0
     for walk in range(_LONG_WALKS):
         most = max(most, _late_cpu_s(Matcher(compiled), chance, repeats=walk % 2 == 0))

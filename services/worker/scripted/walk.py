@@ -91,7 +91,7 @@ class GrammarWalker:
         closing = Closing(self.lexicon, spelled_out, self._tokenizer.encode_now, self._end_of_text)
         start = len(trail.ids)
         limit = job.sampling.max_tokens
-        rng = random.Random(self._seed_of(job))
+        rng = random.Random(self._seed_of(job))  # noqa: S311 (a seed says what is written)
         choices = max(rng.randint(*FREE_CHOICES), job.sampling.min_tokens)
         pen = Pen(closing, self.lexicon, rng, job.sampling)
         pen.write(trail, choices, limit)

@@ -171,7 +171,8 @@ def _chars(row: _Row, number: int) -> Iterator[str]:
 
 def _random(seed: int) -> Chunking:
     def cut(row: _Row, number: int) -> Iterator[str]:
-        sizes = random.Random(f"{seed}:{number}")  # a row's cuts do not depend on its neighbours
+        # A row's cuts do not depend on its neighbours.
+        sizes = random.Random(f"{seed}:{number}")  # noqa: S311 (a seed says where it is cut)
         at = 0
         while at < len(row.text):
             size = sizes.randint(0, _LONGEST_CHUNK)

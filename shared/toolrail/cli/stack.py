@@ -139,7 +139,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def base_url(host: str, listener: socket.socket) -> str:
     """The URL a client on this machine uses."""
-    if host in ("", "0.0.0.0", "::"):
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 (read, not bound)
         host = "127.0.0.1"
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
