@@ -3,18 +3,21 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
+from tests import otlp
 from tests import stack as stacks
 
 # The same examples in every run, so that a change that is not at fault does not fail; HYPOTHESIS
-# set to `random` in the environment draws new ones.
-settings.register_profile("random")
-settings.register_profile("steady", derandomize=True)
+# set to `random` in the environment draws new ones. How long one takes is the machine's affair.
+_PATIENT: Final = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", _PATIENT)
+settings.register_profile("steady", _PATIENT, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS", "steady"))
 
 ENGINE_FLAGS: Final = (
@@ -24,6 +27,8 @@ ENGINE_FLAGS: Final = (
 """The demo whose vocabulary has reasoning and call markers as single tokens, as real models do."""
 
 _ENGINE: Final = pytest.StashKey[stacks.Stack]()
+_SPANS: Final = pytest.StashKey[otlp.Receiver]()
+_OPEN: Final = pytest.StashKey[ExitStack]()
 
 
 @pytest.fixture
@@ -38,6 +43,13 @@ def engine(request: pytest.FixtureRequest) -> stacks.Stack:
     stack = request.config.stash[_ENGINE]
     stack.wait_ready(stacks.ENGINE_START_S)
     return stack
+
+
+@pytest.fixture(scope="session")
+def engine_spans(request: pytest.FixtureRequest, engine: stacks.Stack) -> otlp.Receiver:
+    """What that stack traces."""
+    del engine
+    return request.config.stash[_SPANS]
 
 
 @pytest.fixture
@@ -63,7 +75,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     )
     if wanted and not session.config.option.collectonly:
         folder = Path(tempfile.mkdtemp(prefix="toolrail-engine-"))
-        session.config.stash[_ENGINE] = stacks.start(folder, *ENGINE_FLAGS)
+        stash = session.config.stash
+        stash[_OPEN] = ExitStack()
+        stash[_SPANS] = spans = stash[_OPEN].enter_context(otlp.receiver())
+        stash[_ENGINE] = stacks.start(folder, *ENGINE_FLAGS, "--otlp-endpoint", spans.url)
 
 
 def _names(item: pytest.Item) -> list[str]:
@@ -74,6 +89,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A test that was skipped did not hold: here everything must be able to run."""
     if stack := session.config.stash.get(_ENGINE, None):
         stacks.discard(stack)
+        session.config.stash[_OPEN].close()
         shutil.rmtree(stack.status_file.parent, ignore_errors=True)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and reporter.stats.get("skipped") and session.exitstatus == pytest.ExitCode.OK:

@@ -34,6 +34,10 @@ from toolrail.messages import (
 
 log: Final = logging.getLogger(__name__)
 
+_LEFT_KEPT: Final = 256
+_LEFT_S: Final = 10.0
+"""How long the owner of a cancelled stream is watched: it hears of it at once, or has died."""
+
 _CANCELLED_KEPT: Final = 4096
 _CANCEL_AGAIN_S: Final = 1.0
 """A cancelled stream that still sends is told again after this long: cancels may be lost."""
@@ -276,6 +280,7 @@ class Streams:
         self._open: dict[str, Stream] = {}
         self.on_lost: Callable[[Stream, Failed], None] = Stream.fail
         self._cancelled: OrderedDict[str, float] = OrderedDict()
+        self._left: OrderedDict[str, tuple[float, Stream]] = OrderedDict()
         self._subscription: Subscription | None = None
 
     def __len__(self) -> int:
@@ -303,7 +308,11 @@ class Streams:
         return stream
 
     def close(self, stream: Stream, reason: str) -> None:
-        """Forget it; if its postprocessor may still be at work, cancel it there."""
+        """Forget it; if its postprocessor may still be at work, cancel it there.
+
+        Should that one die before it hears of it, its next owner is to end what nobody reads: so
+        the stream is remembered until its last word.
+        """
         self._open.pop(stream.request_id, None)
         stream.closed = True
         stream.abandon()
@@ -311,14 +320,26 @@ class Streams:
             return
         for subject in stream.control_subjects:
             self._cancel(stream.request_id, stream.term, subject, reason)
+        if stream.handed is not None:
+            self._left[stream.request_id] = asyncio.get_running_loop().time(), stream
+            self._forget_left()
+
+    def _forget_left(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._left:
+            left_s, oldest = next(iter(self._left.values()))
+            if len(self._left) <= _LEFT_KEPT and now - left_s < _LEFT_S:
+                return
+            del self._left[oldest.request_id]
 
     def cancel(self, stream: Stream, postprocessor: str, reason: str) -> None:
         """Cancel it at `postprocessor`; one that is not its owner any more just lets go of it."""
         self._cancel(stream.request_id, stream.term, subjects.control(postprocessor), reason)
 
     def owners(self) -> set[str]:
-        """Instances of all postprocessors that own open streams."""
-        return {stream.owner for stream in self._open.values() if stream.owner}
+        """Instances of all postprocessors that own open streams, or are to end one."""
+        left = (stream for _, stream in self._left.values())
+        return {stream.owner for stream in (*self._open.values(), *left) if stream.owner}
 
     def fail_all(self, failed: Failed) -> None:
         """End all of them with a failure."""
@@ -327,8 +348,10 @@ class Streams:
 
     def lose(self, dead: Collection[str]) -> None:
         """The streams that instances among the `dead` own go on elsewhere, or fail."""
-        for stream in list(self._open.values()):
-            if stream.owner in dead and not stream.over:
+        self._forget_left()
+        reading = [stream for stream in self._open.values() if not stream.over]
+        for stream in (*reading, *(stream for _, stream in self._left.values())):
+            if stream.owner in dead:
                 text = "a service died with the answer"
                 self.on_lost(stream, failure("lost", text, retryable=True))
 
@@ -345,6 +368,8 @@ class Streams:
                 stream.push(delta, frame.postprocessor)
             elif delta.usage is None and delta.failed is None:
                 self._cancel_orphan(delta.request_id, delta.term, frame.postprocessor)
+            else:
+                self._left.pop(delta.request_id, None)
 
     def _cancel_orphan(self, request_id: str, term: int, postprocessor: str) -> None:
         """Stop a stream that nobody here reads: its cancel was lost, or no answer named its owner.

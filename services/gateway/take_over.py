@@ -52,8 +52,11 @@ class TakeOver:
             await anyio.sleep_forever()
 
     def begin(self, stream: Stream, failed: Failed) -> None:
-        """Hand `stream` on; it fails with `failed` where that cannot be. For callbacks, too."""
-        if stream.over:
+        """Hand `stream` on; it fails with `failed` where that cannot be. For callbacks, too.
+
+        One that nobody reads any more is handed on as well, since only its owner can end its runs.
+        """
+        if stream.over and not stream.closed:
             return
         if (
             stream.handed is None
@@ -89,10 +92,10 @@ class TakeOver:
             return
         self._meters.take_overs.labels("done").inc()
         tracing.taken_over(stream.span, former, reply.instance, stream.term)
+        stream.taken_by(reply.instance)
         if stream.closed:
             self._streams.cancel(stream, reply.instance, "nobody reads it")
             return
-        stream.taken_by(reply.instance)
         if former and former != reply.instance:
             # In case it lives after all; the workers do not listen to it any more.
             self._streams.cancel(stream, former, "taken over")
@@ -101,7 +104,7 @@ class TakeOver:
         """Who took it, or why nobody did in time."""
         reply: Reply = failed
         with anyio.move_on_after(self._settings.take_over_timeout_s):
-            while not stream.closed:
+            while True:
                 answer = await self._ask(stream)
                 if answer is not None and not (isinstance(answer, Failed) and answer.retryable):
                     return answer

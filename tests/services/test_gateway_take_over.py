@@ -21,6 +21,7 @@ from toolrail.messages import (
     OWNER_STOPPING,
     TERM_STEP,
     Accepted,
+    Cancel,
     ChoiceEnd,
     EventDelta,
     Failed,
@@ -29,6 +30,7 @@ from toolrail.messages import (
     Sampling,
     Stream,
     VisibleLogprob,
+    decode_cancel,
     decode_stream,
     encode,
 )
@@ -205,6 +207,29 @@ async def test_a_client_that_leaves_meanwhile_frees_the_new_owner() -> None:
         await answer.end()
         assert len(s.gateway.streams) == 0
         assert s.peers.cancels[-1].request_id == rid
+
+
+async def test_who_left_while_the_owner_was_dead_has_the_next_one_end_it() -> None:
+    async with begun() as (s, owners, answer, rid):
+        heard: list[Cancel] = []
+        await s.peers.bus.subscribe(
+            subjects.control(OTHER), lambda payload: heard.append(decode_cancel(payload))
+        )
+        answer.leave()
+        await answer.end()
+        assert s.gateway.streams.owners() == {POSTPROCESSOR}
+        s.gateway.streams.lose({POSTPROCESSOR})
+        with anyio.fail_after(10):
+            while not heard:
+                await anyio.lowlevel.checkpoint()
+        assert (heard[0].request_id, heard[0].term) == (rid, TERM_STEP)
+        assert s.gateway.streams.owners() == {OTHER}
+        await rest(s, rid, failed=Failed(request_id=rid, code="cancelled", message=""))
+        with anyio.fail_after(10):
+            while s.gateway.streams.owners():
+                await anyio.lowlevel.checkpoint()
+        s.gateway.streams.lose({OTHER})
+        assert len(owners.asked) == 1
 
 
 async def test_a_later_term_that_a_preprocessor_gave_is_heard() -> None:
