@@ -137,8 +137,10 @@ class Run:
         self.asked_s = now_s
         if self.in_gap:
             self.asked += 1
-        from_seq = -1 if self.inherited else self.next_seq
-        return Want(self.job.request_id, self.job.choice, from_seq)
+        request_id, choice = self.job.request_id, self.job.choice
+        if self.inherited:
+            return Want(request_id, choice, -1)
+        return Want(request_id, choice, self.next_seq, attempt=self.epoch)
 
     def leave(self, cause: Cause, now_s: float) -> Migration:
         """Go on as the next attempt, on whatever worker takes it. O(ids so far)."""

@@ -139,7 +139,10 @@ class Control:
             return False
         sent = self.kept.get(want.request_id, want.choice)
         if sent is None:
-            return (want.request_id, want.choice) in self._holding
+            held = (want.request_id, want.choice) in self._holding
+            if not held and want.attempt >= 0:
+                self._outbox.add(reply_subject, _unknown(want))
+            return held
         if not sent.can_send(want.from_seq):
             return False
         for delta in sent.deltas(want.from_seq):
@@ -159,6 +162,19 @@ class Control:
             return owner.address == reply_subject
         sent = self.kept.get(want.request_id, want.choice)
         return sent is None or sent.address == reply_subject
+
+
+def _unknown(want: Want) -> TokenDelta:
+    """What its owner would wait for in vain."""
+    return TokenDelta(
+        want.request_id,
+        want.choice,
+        want.attempt,
+        max(0, want.from_seq),
+        finish="error",
+        error="the worker does not know this run any more",
+        error_code="lost",
+    )
 
 
 def _cannot_resume(delta: TokenDelta) -> TokenDelta:

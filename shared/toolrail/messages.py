@@ -277,13 +277,16 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
 class Want(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a postprocessor lacks of one choice: its deltas from `from_seq` on.
 
-    `from_seq` -1: all of it, with what earlier attempts had written. `term`: see Stream.
+    `from_seq` -1: all of it, with what earlier attempts had written. `term`: see Stream. `attempt`:
+    the one that this worker was writing; should it not know of it any more, it says so by a delta
+    that fails with `lost`. -1: any of the workers may have it, and who has not is silent.
     """
 
     request_id: str
     choice: int
     from_seq: int
     term: int = 0
+    attempt: int = -1
 
 
 class Resend(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -126,7 +126,7 @@ def test_a_gap_is_asked_for_once_and_filled_in_order() -> None:
     streams = table(stream())
     streams.on_frame(frame(delta("a")), 0)
     batch = streams.on_frame(frame(delta("c", 2), delta("d", 3)), 0)
-    assert batch.wants == {("m", "w"): [Want("r", 0, 1)]}
+    assert batch.wants == {("m", "w"): [Want("r", 0, 1, attempt=0)]}
     assert (sent(batch), batch.dropped) == ([], ["gap"])
     batch = streams.on_frame(frame(delta("b", 1), delta("c", 2), delta("d", 3)), 0)
     assert [d.events for d in sent(batch)] == [(TextDelta(text),) for text in "bcd"]
@@ -136,7 +136,7 @@ def test_a_gap_is_asked_for_once_and_filled_in_order() -> None:
 def test_a_gap_at_the_start_is_asked_for_too() -> None:
     streams = table(stream())
     batch = streams.on_frame(frame(delta("b", 1)), 0)
-    assert batch.wants == {("m", "w"): [Want("r", 0, 0)]}
+    assert batch.wants == {("m", "w"): [Want("r", 0, 0, attempt=0)]}
 
 
 def test_a_gap_that_is_not_filled_ends_the_stream_once() -> None:
@@ -169,9 +169,9 @@ def test_what_a_silent_worker_may_have_sent_last_is_asked_for() -> None:
     streams = table(stream())
     streams.on_frame(frame(delta("a")), 0)
     assert streams.expire(1.9, 0) == Batch()
-    assert streams.expire(2, 0).wants == {("m", "w"): [Want("r", 0, 1)]}
+    assert streams.expire(2, 0).wants == {("m", "w"): [Want("r", 0, 1, attempt=0)]}
     assert streams.expire(3, 0) == Batch()
-    assert streams.expire(4, 0).wants == {("m", "w"): [Want("r", 0, 1)]}
+    assert streams.expire(4, 0).wants == {("m", "w"): [Want("r", 0, 1, attempt=0)]}
 
 
 def test_workers_hear_what_is_done_after_its_end_was_said() -> None:
@@ -425,7 +425,7 @@ def test_an_ended_choice_is_not_silent() -> None:
     streams.on_frame(frame(delta("c", 1, choice=1)), 9)
     batch = streams.expire(15, 0)
     assert failure_code(batch) is None
-    assert batch.wants == {("m", "w"): [Want("r", 1, 2)]}
+    assert batch.wants == {("m", "w"): [Want("r", 1, 2, attempt=0)]}
 
 
 def test_a_dead_worker_costs_the_streams_it_was_writing() -> None:

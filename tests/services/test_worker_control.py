@@ -112,6 +112,33 @@ async def test_a_gap_is_filled_for_the_owner_and_for_nobody_else() -> None:
         assert other.deltas() == []
 
 
+async def test_a_run_that_is_not_known_any_more_is_lost_for_who_waits_for_it_alone() -> None:
+    async with working(scripted({"text": "abc"})) as bench:
+        await bench.put(job())
+        await bench.inbox.ended()
+        await bench.bus.request(
+            CONTROL, encode(Done(reply_subject=REPLY, request_ids=("r",))), timeout_s=10
+        )
+        sent = len(bench.inbox.deltas())
+        assert (await ask(bench, REPLY, Want("r", 0, -1), Want("r", 0, 3, attempt=2))).wants == ()
+        await bench.inbox.until(lambda: len(bench.inbox.deltas()) > sent)
+        (lost,) = bench.inbox.deltas()[sent:]
+        assert (lost.epoch, lost.seq, lost.finish, lost.error_code) == (2, 3, "error", "lost")
+
+
+async def test_a_run_that_has_a_slot_is_not_lost_before_its_first_delta() -> None:
+    async with working(scripted({"text": "abc", "ttft_ms": 3_600_000})) as bench:
+        await bench.put(job())
+        with anyio.fail_after(10):
+            while not (await ask(bench, REPLY, Want("r", 0, 0, attempt=0))).wants:
+                pass
+        lost = len(bench.inbox.deltas())  # asked for before it had come
+        assert (await ask(bench, REPLY, Want("r", 0, 0, attempt=0))).wants == (0,)
+        await bench.cancel("r")
+        await bench.inbox.until(lambda: len(bench.inbox.deltas()) > lost)
+        assert bench.inbox.deltas()[-1].finish == "abort"
+
+
 async def test_a_job_that_is_not_there_yet_is_readdressed_when_it_comes() -> None:
     async with working(scripted({"text": "abc"})) as bench:
         other = await other_inbox(bench)
