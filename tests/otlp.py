@@ -12,6 +12,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,19 @@ class Received:
     events: tuple[str, ...]
     text: str
     """Everything of it as text, to look for what must not be there."""
+
+    facts: tuple[dict[str, Any], ...] = ()
+    """The attributes of its events."""
+
+    links: tuple[tuple[str, dict[str, Any]], ...] = ()
+    """The spans it is linked to, with what is said of each link."""
+
+    failed: bool = False
+
+    def event(self, name: str) -> dict[str, Any]:
+        """What its one event of that name says."""
+        (found,) = (f for n, f in zip(self.events, self.facts, strict=True) if n == name)
+        return found
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,9 @@ class Receiver:
 
     url: str
     spans: list[Received] = field(default_factory=list[Received])
+    bodies: list[bytes] = field(default_factory=list[bytes])
+    """All bytes that came."""
+
     logs: list[ReceivedLog] = field(default_factory=list[ReceivedLog])
     status: int = 200
     refusals: int = 0
@@ -99,6 +116,7 @@ def receiver() -> Iterator[Receiver]:
             elif self.path == "/v1/logs":
                 received.add_logs(list(_logs(ExportLogsServiceRequest.FromString(body))))
             else:
+                received.bodies.append(body)
                 received.add(list(_spans(ExportTraceServiceRequest.FromString(body))))
             self.send_response(received.status)
             self.send_header("content-length", "0")
@@ -132,6 +150,11 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[Received]:
                     attributes=_attributes(span.attributes),
                     events=tuple(event.name for event in span.events),
                     text=str(span),
+                    facts=tuple(_attributes(event.attributes) for event in span.events),
+                    links=tuple(
+                        (link.span_id.hex(), _attributes(link.attributes)) for link in span.links
+                    ),
+                    failed=span.status.code == Status.STATUS_CODE_ERROR,
                 )
 
 
@@ -151,4 +174,11 @@ def _logs(request: ExportLogsServiceRequest) -> Iterator[ReceivedLog]:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
-    return {p.key: getattr(p.value, p.value.WhichOneof("value")) for p in pairs}
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(each) for each in value.array_value.values]
+    return getattr(value, kind)
