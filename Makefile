@@ -30,6 +30,9 @@ test-fast: setup ## Run the unmarked tests: no server, no engine.
 test-operations: setup ## Run dashboards and alerts in a real Prometheus (needs Debian's package).
 	@$(VENV)/python -m pytest -m operations
 
+test-containers: setup ## Build the images and run the compose file, where this machine can (as root).
+	@$(VENV)/python .ci/containers.py
+
 lint: setup ## Check style, types and the import contracts.
 	@$(VENV)/ruff check
 	@$(VENV)/ruff format --check

@@ -10,14 +10,22 @@ from typing import Any, Final
 import yaml
 
 COMPOSE: Final = Path(__file__).parents[2] / "compose"
+RESET: Final = object()
 OURS: Final = ("gateway", "preprocessor", "postprocessor", "worker")
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
 
 
+class _Loader(yaml.SafeLoader):
+    """Also reads Compose's `!reset`, which takes away what a file under it has."""
+
+
+_Loader.add_constructor("!reset", lambda loader, node: RESET)
+
+
 def read(name: str) -> Any:
     """One file, its anchors and merges resolved."""
-    return yaml.safe_load((COMPOSE / name).read_text(encoding="utf-8"))
+    return yaml.load((COMPOSE / name).read_text(encoding="utf-8"), _Loader)
 
 
 def stack(*overlays: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -37,7 +45,7 @@ def stack(*overlays: str, environment: Mapping[str, str] | None = None) -> dict[
 def _merge(base: Any, over: Any, key: str = "") -> Any:
     if isinstance(base, dict) and isinstance(over, dict):
         both = {k: _merge(base[k], over[k], k) for k in base.keys() & over.keys()}
-        return {**base, **over, **both}
+        return {k: v for k, v in {**base, **over, **both}.items() if v is not RESET}
     if isinstance(base, list) and isinstance(over, list) and key != "command":
         return [*base, *over]
     return over

@@ -32,6 +32,9 @@ STACKS: dict[str, dict[str, Any]] = {
     "gpu": stack("compose.gpu.yaml", environment=GPU),
     "cluster": stack("compose.cluster.yaml"),
     "secrets": stack("compose.secrets.yaml"),
+    "scripted": stack("compose.scripted.yaml"),
+    "podman": stack("compose.podman.yaml"),
+    "offline": stack("compose.offline.yaml", environment={"TOOLRAIL_WHEELS": "/wheels"}),
     "audit": stack("compose.audit.yaml"),
 }
 

@@ -218,7 +218,11 @@ class NatsBus:
             log.warning("closed with unsent messages", extra={"reason": type(error).__name__})
         for tasks in (*connection.served, connection.tasks):
             await tasks.finish(0)
-        await connection.client.close()
+        try:
+            await connection.client.close()
+        except (*FOREIGN, RuntimeError) as error:
+            # The server went first, and what is left cannot leave: uvloop's own word for that.
+            log.warning("closed with unsent messages", extra={"reason": type(error).__name__})
 
 
 class _Listening:
