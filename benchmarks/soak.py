@@ -62,6 +62,7 @@ class Status(msgspec.Struct):
     """What `toolrail up --status-file` writes."""
 
     base_url: str
+    nats_url: str
     processes: list[Process]
 
 
@@ -111,15 +112,18 @@ class History:
         return found
 
 
+SCRIPTED: Final = ("--engine", "scripted", "--obey-tag", "--scripted-step-ms", "20")
+
+
 @contextmanager
-def stack(replicas: int) -> Iterator[Status]:
+def stack(replicas: int, *flags: str) -> Iterator[Status]:
     """`toolrail up` inside the block; yields what its status file says, and itself."""
     with tempfile.TemporaryDirectory(prefix="toolrail-soak-") as folder:
         status_file = Path(folder) / "status.json"
         services = ("gateway", "preprocessor", "postprocessor", "worker")
         command = [
             *(str(Path(sys.executable).with_name("toolrail")), "up", "--port", "0"),
-            *("--engine", "scripted", "--obey-tag", "--scripted-step-ms", "20", "--slots", "64"),
+            *flags,
             *("--replicas", ",".join(f"{service}={replicas}" for service in services)),
             *("--status-file", str(status_file)),
         ]
@@ -201,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, default=Path("soak.svg"), help="where the plot goes")
     parser.add_argument("--samples", type=Path, help="where every sample goes, as JSON")
     options = parser.parse_args(arguments)
-    with stack(options.replicas) as status:
+    with stack(options.replicas, *SCRIPTED, "--slots", "64") as status:
         history = History({one.instance: one.pid for one in status.processes})
         load = anyio.run(soak, status.base_url, history, options.minutes, options.streams)
     if options.samples:

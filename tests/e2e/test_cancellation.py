@@ -102,6 +102,7 @@ async def leaving(
 
     Meanwhile the engine makes fewer steps than in a second.
     """
+    left = 0
     async with anyio.create_task_group() as tasks:
 
         async def ask() -> None:
@@ -242,9 +243,10 @@ async def test_who_leaves_while_a_run_moves_is_never_run_again(
 ) -> None:
     async with cluster(*flags, postprocessors=1) as running, running.client() as client:
         (gateway,) = running.of("gateway")
+        (worker,) = running.of("worker")
+        (owner,) = running.of("postprocessor")
         async with anyio.create_task_group() as tasks:
-            owner = await begun(running, client, tasks)
-            (worker,) = running.of("worker")
+            await begun(running, client, tasks)
             worker.kill()
             await until(lambda: owner.count("toolrail_postprocessor_migrations_total"))
             tasks.cancel_scope.cancel()
