@@ -30,6 +30,8 @@ async def main(runtime: Runtime[WorkerSettings]) -> None:
         EngineDeadError: the engine died and the process must be replaced.
     """
     settings = resolved(runtime.settings)
+    if settings.engine == "vllm":
+        runtime.telemetry.lend()  # before vLLM sets up tracing of its own
     files = await anyio.to_thread.run_sync(_read_files, settings)
     await parsers.check(settings)
     engine = await make_engine(settings, files)

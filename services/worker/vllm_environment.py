@@ -49,6 +49,9 @@ def prepare(*, cpu: bool, tracing: bool) -> None:
         os.environ.setdefault(name, value)
     if tracing:
         os.environ.setdefault("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf")
+        # Of processes that vLLM starts anew; in this one it finds our provider (`lend`), and warns.
+        os.environ.setdefault("OTEL_SERVICE_NAME", "worker")
+        logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
     # What vLLM and torch say of each other while they load is of no use to whoever runs us.
     logging.getLogger("vllm").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")

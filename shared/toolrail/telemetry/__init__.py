@@ -196,7 +196,7 @@ class Telemetry:
         event(name, attributes)
 
     def lend(self) -> None:
-        """What libraries in this process trace leaves by the same way, once for a process.
+        """What libraries in this process trace leaves by the same way from now on.
 
         Not what processes do that it forks: they must leave its connections alone.
         """
