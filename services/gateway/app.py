@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+
+from opentelemetry.trace import INVALID_SPAN, Span
 
 from services.gateway import discovery, ids, tracing
 from services.gateway.access_log import log_request
@@ -104,6 +107,8 @@ ROUTES: Final[Mapping[str, Route]] = {
         _route("/metrics", GET=discovery.metrics),
     )
 }
+_UNTRACED: Final = frozenset({"/health", "/live", "/metrics"})
+"""Asked every few seconds by machines: their traces would drown the others."""
 _MODEL: Final = _route("/v1/models/{id}", shared=True, GET=discovery.show_model)
 _RESPONSE: Final = _route("/v1/responses/{id}", GET=retrieval.retrieve, DELETE=retrieval.delete)
 _CANCEL: Final = _route("/v1/responses/{id}/cancel", POST=retrieval.cancel)
@@ -153,14 +158,7 @@ class App:
         with (
             meters.in_flight.labels(route.label).track_inprogress(),
             telemetry.attached(exchange.trace_headers()),
-            telemetry.span(
-                f"{_method_label(exchange, route)} {route.label}",
-                kind="server",
-                attributes={
-                    semconv.HTTP_REQUEST_METHOD: _method_label(exchange, route),
-                    semconv.HTTP_ROUTE: route.label,
-                },
-            ) as span,
+            self._span(_method_label(exchange, route), route.label) as span,
         ):
             outcome = await self._answer(route, exchange)
             self._count(route, exchange, outcome)
@@ -170,6 +168,14 @@ class App:
             tracing.describe(span, exchange, outcome)
             leads = exemplar(span)
         meters.duration.labels(route.label).observe(time.perf_counter() - began, leads)
+
+    def _span(self, method: str, label: str) -> AbstractContextManager[Span]:
+        if label in _UNTRACED:
+            return nullcontext(INVALID_SPAN)
+        attributes = {semconv.HTTP_REQUEST_METHOD: method, semconv.HTTP_ROUTE: label}
+        return self._gateway.telemetry.span(
+            f"{method} {label}", kind="server", attributes=attributes
+        )
 
     async def _answer(self, route: Route, exchange: Exchange) -> Outcome | None:
         door = self._gateway.door
