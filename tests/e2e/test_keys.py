@@ -17,7 +17,8 @@ from toolrail.cli import main
 
 pytestmark = pytest.mark.nats
 
-ASK = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+PROMPT = "a prompt that nobody else may read"
+ASK = {"model": "demo", "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 5}
 PATIENCE_S = 60.0
 
 
@@ -57,6 +58,7 @@ def test_keys_of_a_running_stack(tmp_path: Path) -> None:
                 titles.append(command_line(pid))
         assert any("services.gateway" in title for title in titles)
         log = stack.tail()
+    assert PROMPT not in log
     for key in (first, second):
         assert key[-20:] not in log
         assert not any(key[-20:] in title for title in titles)

@@ -52,7 +52,7 @@ CHECKS: Final[dict[str, tuple[Callable[[bytes], object], dict[str, Any]]]] = {
 
 
 @st.composite
-def _edited(draw: st.DrawFn, whole: dict[str, Any]) -> bytes:
+def edited(draw: st.DrawFn, whole: dict[str, Any]) -> bytes:
     """The whole body with some values replaced or left out."""
     body = copy.deepcopy(whole)
     for _ in range(draw(st.integers(1, 3))):
@@ -68,7 +68,7 @@ def _edited(draw: st.DrawFn, whole: dict[str, Any]) -> bytes:
 
 
 def _bodies(whole: dict[str, Any]) -> st.SearchStrategy[bytes]:
-    return _edited(whole) | mutated(st.just(json.dumps(whole).encode())) | st.binary(max_size=30)
+    return edited(whole) | mutated(st.just(json.dumps(whole).encode())) | st.binary(max_size=30)
 
 
 _PUBLISHED: Final = st.one_of(
