@@ -164,7 +164,7 @@ class App:
             self._count(route, exchange, outcome)
             if outcome is not None:
                 log_request(exchange, route.label, outcome, time.perf_counter() - began)
-            self._gateway.auditor.end(exchange, outcome, time.perf_counter() - began)
+            self._gateway.auditor.end(exchange, outcome)
             tracing.describe(span, exchange, outcome)
             leads = exemplar(span)
         meters.duration.labels(route.label).observe(time.perf_counter() - began, leads)
@@ -200,6 +200,9 @@ class App:
             log.exception("a request failed", extra={"request_id": exchange.request_id})
             self._gateway.meters.internal_errors.inc()
             return await self._fail(exchange, failure("internal", "internal error"))
+        except BaseException:  # cut off at the end of the drain: that leaves a record, too
+            self._gateway.auditor.end(exchange, None)
+            raise
 
     async def _refuse(self, route: Route, exchange: Exchange) -> Outcome | None:
         preflight = self._gateway.door.cors.preflight(exchange, route.handlers)

@@ -113,7 +113,7 @@ class Generation:
             reply = await hand_over(prepare)
         if isinstance(reply, Accepted):
             if self._audit is not None:
-                self._audit.accepted = reply
+                self._audit.enforcement = reply.enforcement
             self._num_choices = reply.num_choices
             self.tokens = reply.prompt_tokens
             if reply.control_subject:

@@ -287,6 +287,19 @@ def test_what_uncovers_something_new_at_every_pass_goes_whole() -> None:
     assert eater.text("a " * 20) == "[redacted:text]"
 
 
+def test_what_is_full_of_finds_goes_whole() -> None:
+    mail, mails = "a@b.co ", "a@b.co " * 1100
+    assert DEFAULT.text(mails) == "[redacted:text]"
+    assert DEFAULT.value({"a": mails, "b": "fine"}) == {"a": "[redacted:text]", "b": "fine"}
+    assert "4111" not in DEFAULT.text("4111 " * 5000)
+    many = DEFAULT.value([mail * 900] * 12 + [mail, "fine"])
+    assert isinstance(many, list)
+    assert many[0].startswith("[redacted:email] [redacted:email]")
+    assert many[-2:] == ["[redacted:text]", "fine"]
+    parts = DEFAULT.value([{"text": mails}, {"text": "fine"}])
+    assert parts == [{"text": "[redacted:text]"}, {"text": "[redacted:text]"}]
+
+
 PIECES = st.one_of(
     st.sampled_from([secret for _, secret in CASES]),
     st.text(max_size=12),

@@ -128,27 +128,26 @@ class Auditor:
         entry = exchange.audit
         return entry is None or entry.take_body(body, api) or not self.required
 
-    def end(self, exchange: Exchange, outcome: Outcome | None, took_s: float) -> None:
-        """A request has ended, with that answer: have its record written."""
-        entry = exchange.audit
+    def end(self, exchange: Exchange, outcome: Outcome | None) -> None:
+        """A request has ended, with that answer: have its record written. Does so once."""
+        entry, exchange.audit = exchange.audit, None
         if entry is None:
             return
         entry.key = caller_of(exchange)
         entry.status = exchange.status or CLIENT_LEFT
         entry.outcome = outcome
-        entry.took_s = took_s
-        self.add(entry)
+        self._add(entry)
 
     def end_background(self, entry: Entry | None, outcome: Outcome) -> None:
         """A response without a client has ended: have its record written."""
         if entry is None:
             return
         entry.outcome = outcome
-        entry.took_s = time.perf_counter() - entry.began_s
-        self.add(entry)
+        self._add(entry)
 
-    def add(self, entry: Entry) -> None:
-        """It has ended: have it written. O(1); where there is no room it is dropped."""
+    def _add(self, entry: Entry) -> None:
+        """Have it written. O(1); where there is no room it is dropped."""
+        entry.took_s = time.perf_counter() - entry.began_s
         self._open -= 1
         if len(self) >= self._settings.max_audit_queue and not self.required:
             entry.release()

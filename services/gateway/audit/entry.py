@@ -21,7 +21,7 @@ from toolrail.events import (
     ReasoningDelta,
     TextDelta,
 )
-from toolrail.messages import Accepted, Api, EventDelta
+from toolrail.messages import Api, EventDelta
 
 _COMPACT_AT: Final = 512
 """Events of a choice after which neighbours of one kind are put together."""
@@ -128,7 +128,7 @@ class Entry:
     status: int | None = None
     body: bytes | None = None
     body_bytes: int = 0
-    accepted: Accepted | None = None
+    enforcement: str | None = None
     outcome: Outcome | None = None
     hand_overs: int = 0
 

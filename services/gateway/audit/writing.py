@@ -133,10 +133,9 @@ class Writer:
         return Answered(choices=choices, cut=transcript.cut)
 
     def _enforcement(self, entry: Entry, found: Counter[str]) -> object:
-        report = entry.accepted.enforcement if entry.accepted is not None else None
-        if not report:
+        if not entry.enforcement:
             return None
-        value: dict[str, Any] = msgspec.json.decode(report)
+        value: dict[str, Any] = msgspec.json.decode(entry.enforcement)
         if self._content == "none":  # names of tools and of what is in them are content
             return {name: value.get(name) for name in ("held_by", "reason")}
         return self._redactor.value(value, found) if self._content == "redacted" else value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -23,6 +24,7 @@ from toolrail.redaction.linear import AnyOf, Pattern, Span
 from toolrail.redaction.paths import Paths
 from toolrail.redaction.rules import RESERVED, Rules, check, load_rules
 from toolrail.redaction.spans import (
+    MAX_IN_TEXT,
     Found,
     clipped,
     media_placeholder,
@@ -38,6 +40,11 @@ ContentMode: TypeAlias = Literal["none", "redacted", "full"]
 
 _MAX_PASSES: Final = 8
 """Replacing something can uncover the next thing; what needs more passes is blacked out whole."""
+_DATA_URL: Final = re.compile(
+    r"data:[A-Za-z0-9.+/-]{1,64}(?:;[A-Za-z0-9=._-]{1,64}){0,4};base64,[A-Za-z0-9+/=_-]{64,}\s*\Z"
+)
+_HIDDEN: Final = b"[redacted:"
+"""What every placeholder begins with."""
 _VARIETY: Final = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
 """What so much base64 always has, and a long word seldom."""
 _BARE_MEDIA: Final = re.compile(r"[A-Za-z0-9+/_-]{512,}={0,2}\s*\Z")
@@ -76,17 +83,27 @@ class Redactor:
         self._cut = Pattern(cut(self.fields))
         self._hidden = placeholders({*self._names, *RESERVED})
 
-    def text(self, text: str, tally: Counter[str] | None = None) -> str:
+    def text(
+        self, text: str, tally: Counter[str] | None = None, *, limit: int = MAX_IN_TEXT
+    ) -> str:
         """`text` without what the rules find; the same object where they find nothing.
 
-        Redacting again changes nothing. Lone surrogates become `?`.
+        Redacting again changes nothing. Lone surrogates become `?`. A text in which more than
+        `limit` places are found is blacked out whole: each costs some microseconds.
         """
-        data = text.encode(errors="replace")
-        for number in range(_MAX_PASSES):
-            found = self.find(data)
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            text = text.encode(errors="replace").decode()
+            data = text.encode()
+        for _ in range(_MAX_PASSES):
+            found = self.find(data, limit)
+            if found is None:
+                break
             if not found:
-                return text if not number and "\ufffd" not in text else data.decode()
+                return text
             data = self.replace(data, found, tally)
+            text = data.decode()
         return self.hide("text", tally)
 
     def value(self, value: object, tally: Counter[str] | None = None) -> object:
@@ -109,15 +126,21 @@ class Redactor:
 
         Where a field that holds secrets begins an array or object, all that follows goes.
         """
+        return self.text(self.without_rest(text, tally), tally)
+
+    def without_rest(self, text: str, tally: Counter[str] | None) -> str:
+        """`text` up to where a field that holds secrets begins an array or object."""
         data = text.encode(errors="replace")
         for start, _ in self._cut.spans(data):
-            text = data[:start].decode(errors="replace") + self.hide("field", tally)
-            break
-        return self.text(text, tally)
+            return data[:start].decode(errors="replace") + self.hide("field", tally)
+        return text
 
     def media(self, text: str, tally: Counter[str] | None = None) -> str | None:
-        """What stands for `text` if all of it is base64 and long; else None."""
-        if _BARE_MEDIA.match(text) is None or not all(kind.search(text) for kind in _VARIETY):
+        """What stands for `text` if all of it is base64, as a data URL or long; else None."""
+        if text.startswith("data:"):
+            if _DATA_URL.match(text) is None:
+                return None
+        elif _BARE_MEDIA.match(text) is None or not all(kind.search(text) for kind in _VARIETY):
             return None
         if tally is not None:
             tally[MEDIA] += 1
@@ -133,15 +156,20 @@ class Redactor:
         """Whether `text` is a placeholder and nothing else."""
         return self._hidden.fullmatch(text.encode(errors="replace")) is not None
 
-    def find(self, data: bytes) -> list[Found]:
-        """What the rules find in UTF-8 text, without overlaps, outside of placeholders."""
+    def find(self, data: bytes, limit: int = MAX_IN_TEXT) -> list[Found] | None:
+        """What the rules find in UTF-8 text, without overlaps, outside of placeholders.
+
+        None: more than `limit` places, or than any text may have.
+        """
+        limit = min(limit, MAX_IN_TEXT)
         found: list[Found] = []
         at = 0
-        for hidden in self._hidden.finditer(data):
-            found += self._find(data[at : hidden.start()], at)
-            at = hidden.end()
-        found += self._find(data[at:] if at else data, at)
-        return merged(found)
+        if _HIDDEN in data:
+            for hidden in self._hidden.finditer(data):
+                self._find_into(found, data[at : hidden.start()], at, limit)
+                at = hidden.end()
+        self._find_into(found, data[at:] if at else data, at, limit)
+        return merged(found) if len(found) <= limit else None
 
     def replace(self, data: bytes, found: Sequence[Found], tally: Counter[str] | None) -> bytes:
         """`data` with placeholders for what was found in it."""
@@ -149,7 +177,9 @@ class Redactor:
             tally.update(self._names[place.rule] for place in found)
         return b"".join(replaced(data, found, self._names))
 
-    def parts(self, texts: Sequence[str], tally: Counter[str] | None = None) -> list[str] | None:
+    def parts(
+        self, texts: Sequence[str], tally: Counter[str] | None = None, *, limit: int = MAX_IN_TEXT
+    ) -> list[str] | None:
         """Texts that stand side by side, without what the rules find across their seams.
 
         None when nothing does. What lies within one of them stays for `text`.
@@ -159,10 +189,13 @@ class Redactor:
         for piece in pieces:
             ends.append(ends[-1] + len(piece))
         seams = ends[1:-1]
+        found = self.find(b"".join(pieces), limit)
+        if found is None:
+            return [self.hide("text", tally) for _ in texts]
         across = [
             place
-            for place in self.find(b"".join(pieces))
-            if any(place.start < seam < place.end for seam in seams)
+            for place in found
+            if bisect_right(seams, place.start) < bisect_left(seams, place.end)
         ]
         if not across:
             return None
@@ -172,20 +205,19 @@ class Redactor:
             for piece, start, end in bounds
         ]
 
-    def _find(self, data: bytes, offset: int) -> list[Found]:
-        return [
-            Found(start + offset, end + offset, rule)
-            for rule in (*self._any.which(data), *self._own)
-            for start, end in self._spans(rule, data)
-        ]
+    def _find_into(self, found: list[Found], data: bytes, offset: int, limit: int) -> None:
+        for rule in (*self._any.which(data), *self._own):
+            for start, end in self._spans(rule, data):
+                found.append(Found(start + offset, end + offset, rule))
+                if len(found) > limit:
+                    return
 
-    def _spans(self, rule: int, data: bytes) -> list[Span]:
+    def _spans(self, rule: int, data: bytes) -> Iterator[Span]:
         narrow = NARROWED.get(self._names[rule])
         spans = self._patterns[rule].spans(data)
         if narrow is None:
-            return list(spans)
-        return [
-            (start + first, start + last)
-            for start, end in spans
-            for first, last in narrow(data[start:end])
-        ]
+            yield from spans
+            return
+        for start, end in spans:
+            for first, last in narrow(data[start:end]):
+                yield start + first, start + last

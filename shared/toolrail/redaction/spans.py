@@ -15,6 +15,8 @@ from toolrail.redaction.builtin import MEDIA
 _MEDIA_HEAD: Final = re.compile(rb"data:([A-Za-z0-9.+/-]{1,64})[^,]{0,400},")
 NAME: Final = r"^[a-z][a-z0-9_]{0,31}\Z"
 """Of a rule."""
+MAX_IN_TEXT: Final = 1000
+"""Places that are replaced in one text; one that has more is blacked out whole."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

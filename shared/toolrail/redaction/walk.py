@@ -10,6 +10,7 @@ import msgspec
 
 from toolrail.redaction.builtin import field_name
 from toolrail.redaction.paths import State
+from toolrail.redaction.spans import MAX_IN_TEXT, placeholder
 
 if TYPE_CHECKING:
     from toolrail.redaction import Redactor
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 MAX_DEPTH: Final = 100
 """What is nested deeper, JSON inside of texts included, is blacked out."""
 _NOWHERE: Final[State] = frozenset()
+MAX_FOUND: Final = 10_000
+"""Places replaced in one value; after that, texts that have any are blacked out whole."""
+MAX_TEXTS: Final = 100_000
+"""Different texts and keys of one value; those after them are blacked out."""
+_SHORT: Final = 64
+"""Characters of texts and keys that are remembered: most come again and again."""
 _SHORTEST_NUMBER: Final = 10**11
 """An integer below it is nobody's card."""
 
@@ -26,7 +33,10 @@ class Walk:
 
     def __init__(self, rules: Redactor, tally: Counter[str] | None) -> None:
         self._rules = rules
-        self._tally = tally
+        self._found = Counter[str]() if tally is None else tally
+        self._texts = 0
+        self._clean: set[str] = set()
+        self._left = MAX_FOUND
 
     def value(self, value: object, state: State, depth: int = 0) -> object:
         """A copy of `value` without what the rules find."""
@@ -44,7 +54,7 @@ class Walk:
         if abs(value) < _SHORTEST_NUMBER:
             return value
         text = str(value)
-        hidden = self._rules.text(text, self._tally)
+        hidden = self._plain(text)
         return value if hidden == text else hidden
 
     def _object(
@@ -86,7 +96,10 @@ class Walk:
         parts = [cast("dict[str, object]", item) for item in items if _text_of(item) is not None]
         if len(parts) < 2:
             return items
-        texts = self._rules.parts([cast("str", part["text"]) for part in parts], self._tally)
+        before = self._found.total()
+        given = [cast("str", part["text"]) for part in parts]
+        texts = self._rules.parts(given, self._found, limit=self._left)
+        self._spend(before, whole=texts is not None and texts[0] == placeholder("text"))
         if texts is None:
             return items
         rest = iter(texts)
@@ -98,23 +111,44 @@ class Walk:
         ]
 
     def _text(self, text: str, depth: int) -> str:
-        media = self._rules.media(text, self._tally)
+        if text in self._clean:
+            return text
+        media = self._rules.media(text, self._found)
         if media is not None:
             return media
         if not text.lstrip().startswith(("{", "[")) or self._rules.is_hidden(text):
-            return self._rules.text(text, self._tally)
+            return self._plain(text)
         try:
             inner = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            return self._rules.broken(text, self._tally)
+            return self._plain(self._rules.without_rest(text, self._found))
         clean = self.value(inner, _NOWHERE, depth)
         if clean != inner:  # else the text stays as it was written
             text = msgspec.json.encode(clean).decode()
-        return self._rules.text(text, self._tally)
+        return self._plain(text)
+
+    def _plain(self, text: str) -> str:
+        if text in self._clean:
+            return text
+        self._texts += 1
+        if self._texts > MAX_TEXTS:
+            return self._hide("text")
+        before = self._found.total()
+        clean = self._rules.text(text, self._found, limit=self._left)
+        if clean is not text:
+            self._spend(before, whole=clean == placeholder("text"))
+        elif len(text) <= _SHORT:
+            self._clean.add(text)
+        return clean
+
+    def _spend(self, before: int, *, whole: bool) -> None:
+        """Count what was found since `before`; what went whole was looked through to the limit."""
+        spent = MAX_IN_TEXT if whole else self._found.total() - before
+        self._left = max(0, self._left - spent)
 
     def _key(self, key: str, taken: Mapping[str, object]) -> str:
         """A key without what patterns find in it, and unlike those it stands beside."""
-        clean = self._rules.text(key, self._tally)
+        clean = self._plain(key)
         if clean == key:
             return key
         return clean if clean not in taken else f"{clean}#{len(taken)}"
@@ -128,7 +162,7 @@ class Walk:
         return self._hide(name)
 
     def _hide(self, name: str) -> str:
-        return self._rules.hide(name, self._tally)
+        return self._rules.hide(name, self._found)
 
 
 def _text_of(item: object) -> str | None:
