@@ -10,7 +10,7 @@ BENCH ?=
 MINUTES ?= 10
 FUZZ ?=
 
-.PHONY: help setup up test test-fast test-operations lint audit secrets fuzz format bench pin clean
+.PHONY: help setup up test test-fast test-operations test-containers lint lint-compose audit secrets fuzz format bench pin clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ lint: setup ## Check style, types and the import contracts.
 	@$(VENV)/ruff format --check
 	@$(VENV)/pyright
 	@$(VENV)/lint-imports
+
+lint-compose: setup ## Check the compose files against Compose's schema (dclint, from npm).
+	@$(VENV)/python .ci/compose_lint.py
 
 audit: setup ## Compare every pinned dependency with the published advisories.
 	@$(VENV)/python .ci/audit.py
