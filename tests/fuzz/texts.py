@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from services.postprocessor.choice import Choice
+from services.postprocessor.choice import Choice, Step
 from tests.families.loading import FAMILIES
 from tests.families.test_robustness import check_text, fragments, specs
 from tests.fuzz.target import Target
@@ -17,7 +17,7 @@ from tests.services.postprocessing import delta as token_delta
 from tests.test_tokens import MARKERS, TOKENIZERS, fed, full_decode
 from toolrail.events import assemble
 from toolrail.families import stream_parser
-from toolrail.messages import Output
+from toolrail.messages import EventDelta, EventFrame, Output, decode_event_frame, encode
 from toolrail.parsing import ParseSpec
 
 # Ids to text.
@@ -64,12 +64,26 @@ def _parsed(given: tuple[str, ParseSpec, str, bool]) -> None:
 # Ids to events: text, parser, stop strings and the bound on calls together.
 
 
+@dataclass(frozen=True)
+class Run:
+    """A choice: what it is to be, and the ids that come."""
+
+    spec: ParseSpec
+    output: Output
+    customs: frozenset[str]
+    runs: tuple[tuple[int, ...], ...]
+    finish: str
+
+
+_INPUTS: Final = ('{"input": "', "\\ud83d", "\\ude00", "\\u0000", "\\n", '\\"', '"}', '", "b": 1}')
+
+
 @st.composite
-def _choices(draw: st.DrawFn) -> tuple[ParseSpec, Output, list[list[int]], str]:
+def _choices(draw: st.DrawFn) -> Run:
     name = draw(st.sampled_from(FAMILIES))
     spec = draw(specs(name))
-    known = st.sampled_from(fragments(name)).map(TOKENIZER.encode_now)
-    other = st.lists(st.integers(0, TOKENIZER.vocab_size + 1), max_size=4)
+    known = st.sampled_from((*fragments(name), *_INPUTS)).map(TOKENIZER.encode_now)
+    other = st.lists(st.integers(-1, TOKENIZER.vocab_size + 1), max_size=4)
     runs = draw(st.lists(known | other, max_size=12))
     stop = st.lists(st.sampled_from(["a", "\n\n", "}}", "</", "é", "get_weather"]), max_size=2)
     output = Output(
@@ -77,30 +91,35 @@ def _choices(draw: st.DrawFn) -> tuple[ParseSpec, Output, list[list[int]], str]:
         include_stop=draw(st.booleans()),
         max_calls=draw(st.sampled_from([None, 1, 2])),
     )
-    return spec, output, runs, draw(st.sampled_from(["stop", "length", "abort"]))
+    customs = draw(st.sampled_from([(), [tool.name for tool in spec.tools]]))
+    finish = draw(st.sampled_from(["stop", "length"]))
+    return Run(spec, output, frozenset(customs), tuple(map(tuple, runs)), finish)
 
 
-def _chosen(given: tuple[ParseSpec, Output, list[list[int]], str]) -> None:
-    spec, output, runs, finish = given
-    ids = [token_id for run in runs for token_id in run]
-    whole = _turn(spec, output, [ids], finish)
-    assert _turn(spec, output, runs, finish) == whole
-    assert _turn(spec, output, [[token_id] for token_id in ids], finish) == whole
+def _chosen(run: Run) -> None:
+    ids = tuple(token_id for portion in run.runs for token_id in portion)
+    whole = _turn(replace(run, runs=(ids,)))
+    assert _turn(run) == whole
+    assert _turn(replace(run, runs=tuple((token_id,) for token_id in ids))) == whole
 
 
-def _turn(
-    spec: ParseSpec, output: Output, runs: Sequence[Sequence[int]], finish: str
-) -> tuple[Any, ...]:
-    tools = [tool.name for tool in spec.tools]
-    made = Choice(plan(output, tools=tools), stream_parser(spec))
-    steps = []
-    for seq, run in enumerate(runs):
-        steps.append(made.feed(token_delta(run, seq)))
+def _turn(run: Run) -> tuple[Any, ...]:
+    """What comes of it; every event can cross the bus and leave as JSON."""
+    runs, finish = run.runs, run.finish
+    tools = [tool.name for tool in run.spec.tools]
+    made = Choice(
+        replace(plan(run.output, tools=tools), customs=run.customs), stream_parser(run.spec)
+    )
+    steps: list[Step] = []
+    for seq, portion in enumerate(runs):
+        steps.append(made.feed(token_delta(portion, seq)))
         if steps[-1].end is not None:
             break
     else:
         steps.append(made.feed(token_delta("", len(runs), finish=finish)))
     events = [event for step in steps for event in step.events]
+    frame = EventFrame(1, "p", (EventDelta("r", 0, 0, tuple(events)),))
+    assert decode_event_frame(encode(frame)) == frame
     return assemble(events), steps[-1].end
 
 
@@ -122,7 +141,7 @@ TARGETS: Final = (
         "choices",
         _choices(),
         _chosen,
-        found=((ParseSpec("hermes"), Output(), [[EOS_ID, EOS_ID], [1]], "stop"),),
+        found=(Run(ParseSpec("hermes"), Output(), frozenset(), ((EOS_ID, EOS_ID), (1,)), "stop"),),
         bounded=120,
     ),
     Target(
