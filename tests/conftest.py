@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -25,6 +26,9 @@ ENGINE_FLAGS: Final = (
     *("--structural-tag", '{"custom_grammars": true}'),
 )
 """The demo whose vocabulary has reasoning and call markers as single tokens, as real models do."""
+
+# Nothing that collecting makes is garbage: looking for it again and again takes a third of its time.
+gc.disable()
 
 _ENGINE: Final = pytest.StashKey[stacks.Stack]()
 _SPANS: Final = pytest.StashKey[otlp.Receiver]()
@@ -69,6 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()  # what is there now lives to the end, and is not looked through again
+    gc.enable()
     # By the mark too: a mere parameter may be called the same.
     wanted = any(
         item.get_closest_marker("engine") and "engine" in _names(item) for item in session.items
