@@ -275,6 +275,9 @@ class RequestStream:
 
     def _deltas(self, choice: int, step: Step) -> list[EventDelta]:
         *before, last = portions(step.events)
+        end, moved = step.end, self.runs[choice].epoch
+        if end is not None and moved:
+            end = msgspec.structs.replace(end, migrations=moved)
         deltas = [
             EventDelta(self.request_id, self._number(), choice, tuple(events), term=self.term)
             for events in before
@@ -286,7 +289,7 @@ class RequestStream:
                 choice,
                 tuple(last),
                 step.logprobs or None,
-                step.end,
+                end,
                 self.usage() if self.over else None,
                 term=self.term,
             )

@@ -410,10 +410,14 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ChoiceEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A choice is over. `stop`: the stop string or token id that ended it, if one did."""
+    """A choice is over. `stop`: the stop string or token id that ended it, if one did.
+
+    `migrations`: how often its run had to begin again on another worker, or in the queue.
+    """
 
     finish: FinishReason
     stop: str | int | None = None
+    migrations: int = 0
 
 
 class EventDelta(msgspec.Struct, frozen=True, array_like=True):

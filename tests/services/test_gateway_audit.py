@@ -154,6 +154,7 @@ async def test_every_api_leaves_the_same_record(path: str, api: str, stream: boo
                 ],
                 "incomplete_calls": [],
                 "finish": "stop",
+                "migrations": 0,
             }
         ],
         "cut": False,

@@ -209,7 +209,7 @@ async def test_a_run_of_a_dead_worker_is_queued_again_and_finished_by_another() 
         b.worker.name = "worker-2"
         await b.worker.send(b.worker.delta(again, "NDless", finish="stop"))
         last = await b.gateway.last()
-        assert (content(b, 0), last.end) == ("one ", ChoiceEnd("stop", "END"))
+        assert (content(b, 0), last.end) == ("one ", ChoiceEnd("stop", "END", migrations=1))
         assert last.usage is not None
         assert last.usage.completion_tokens == len("one END")
         assert b.metric("migrations_total", cause="dead") == 1

@@ -53,6 +53,7 @@ class Choice:
     events: list[Event] = field(default_factory=list[Event])
     loose: int = 0
     finish: str | None = None
+    migrations: int = 0
 
     def extend(self, events: Sequence[Event]) -> None:
         """More of it. O(events), on average."""
@@ -89,6 +90,7 @@ class Transcript:
                 choice.extend(delta.events)
             if delta.end is not None:
                 choice.finish = delta.end.finish
+                choice.migrations = delta.end.migrations
 
     def _hold(self, events: Sequence[Event]) -> bool:
         if self.cut:

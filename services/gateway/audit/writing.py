@@ -171,7 +171,12 @@ def _choice(choice: Choice) -> dict[str, Any]:
         {"type": "call", "name": call.name, "arguments": call.arguments}
         for call in turn.incomplete_calls
     ]
-    return {"items": items, "incomplete_calls": incomplete, "finish": choice.finish}
+    return {
+        "items": items,
+        "incomplete_calls": incomplete,
+        "finish": choice.finish,
+        "migrations": choice.migrations,
+    }
 
 
 def _without_tails(choices: object) -> object:
