@@ -16,9 +16,21 @@ from services.postprocessor.choice import FinishedCall, Step
 from services.postprocessor.run import Migration
 from services.postprocessor.stream import Outcome
 from toolrail import telemetry
-from toolrail.events import CallStart, Event, ReasoningDelta
+from toolrail.events import (
+    ArgumentsDelta,
+    Call,
+    CallStart,
+    Event,
+    Reasoning,
+    ReasoningDelta,
+    Text,
+    TextDelta,
+    Turn,
+    assemble,
+)
 from toolrail.messages import Stream, Usage
 from toolrail.telemetry import MAX_EVENTS_OF_A_KIND, semconv
+from toolrail.telemetry.content import Content, Part, call_part, message, reasoning_part, text_part
 from toolrail.tools import StartsIn
 
 _CALLERS: Final = frozenset({"cancelled", "invalid_request", "not_found"})
@@ -31,7 +43,7 @@ _MAX_PLACE: Final = 256
 class StreamTrace:
     """The span of one stream. `on`: it is recorded; where it is not, nothing here does anything."""
 
-    def __init__(self, span: Span, stream: Stream, family: str) -> None:
+    def __init__(self, span: Span, stream: Stream, family: str, content: Content) -> None:
         self.span = span
         self.on = span.is_recording()
         self._family = family
@@ -175,6 +187,59 @@ class StreamTrace:
             semconv.CALL_BYTES: call.size,
             semconv.GEN_AI_TOOL_NAME: telemetry.shortened(name),
         }
+
+
+class Answers:
+    """What the choices of a stream say, where spans may hold it: as much as fits and no more."""
+
+    def __init__(self, content: Content, num_choices: int) -> None:
+        self._content = content
+        self._room = content.max_bytes * _MOST_KEPT
+        self._events: list[list[Event]] = [[] for _ in range(num_choices)]
+        self._finish: dict[int, str] = {}
+        self._broken: set[int] = set()
+
+    def feed(self, choice: int, step: Step) -> None:
+        """More of one. O(events)."""
+        if step.end is not None:
+            self._finish[choice] = step.end.finish
+        for event in step.events:
+            if choice in self._broken:
+                return
+            if isinstance(event, TextDelta | ReasoningDelta | ArgumentsDelta):
+                self._room -= len(event.text)
+            if self._room < 0:
+                self._broken.add(choice)
+            else:
+                self._events[choice].append(event)
+
+    def tell(self, span: Span) -> None:
+        """All of them, as messages of the GenAI conventions."""
+        said = [
+            message("assistant", self._parts(choice), self._finish.get(choice, "error"))
+            for choice in range(len(self._events))
+        ]
+        self._content.put(span, semconv.GEN_AI_OUTPUT_MESSAGES, said, cut=bool(self._broken))
+
+    def _parts(self, choice: int) -> list[Part]:
+        events = self._events[choice]
+        parts = _parts(assemble(events))
+        if choice in self._broken and events and isinstance(events[-1], TextDelta | ReasoningDelta):
+            parts.pop()  # it breaks off, perhaps in the middle of what is to be blacked out
+        return parts
+
+
+def _parts(turn: Turn) -> list[Part]:
+    found: list[Part] = []
+    for item in turn.items:
+        match item:
+            case Reasoning(text):
+                found.append(reasoning_part(text))
+            case Text(text):
+                found.append(text_part(text))
+            case Call(name, arguments, call_id):
+                found.append(call_part(call_id, name, arguments))
+    return found
 
 
 def _kind(event: Event) -> str:

@@ -40,7 +40,9 @@ class Watching:
 
     def begin(self, stream: Stream, family: str) -> None:
         """Watch `stream`."""
-        trace = StreamTrace(self._telemetry.start_span("stream"), stream, family)
+        trace = StreamTrace(
+            self._telemetry.start_span("stream"), stream, family, self._telemetry.content
+        )
         self._watches[stream.request_id] = _Watch(
             trace, stream.model, family, stream.parse.tool_choice
         )

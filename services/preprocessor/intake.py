@@ -132,7 +132,8 @@ class Intake:
                 await self._bus.blobs.delete(blob)
             return reply
         self._metrics.accepted(prepared.settled, prepared.request, prepared.model)
-        tracing.accepted(prepared.request, prepared.settled, len(prepared.prompt_token_ids))
+        tokens = len(prepared.prompt_token_ids)
+        tracing.accepted(prepared.request, prepared.settled, tokens, self._telemetry.content)
         accepted = _accepted(reply, stream, prepared, payload)
         if len(encode(accepted)) > self._bus.max_payload_bytes:
             return msgspec.structs.replace(accepted, handed=None)

@@ -7,12 +7,30 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
+from opentelemetry.trace import Span
+
 from services.preprocessor.constraining import Settled
 from toolrail import telemetry
 from toolrail.errors import CallerError
 from toolrail.messages import Failed, Prepare
 from toolrail.openai.chat import ChatRequest
+from toolrail.openai.conversation import (
+    AssistantMessage,
+    Instruction,
+    Message,
+    ToolResult,
+    UserMessage,
+)
 from toolrail.telemetry import semconv
+from toolrail.telemetry.content import (
+    Content,
+    Part,
+    call_part,
+    message,
+    reasoning_part,
+    result_part,
+    text_part,
+)
 
 _FIELD: Final = re.compile(r"[a-z_]{1,40}(\[\d{1,5}\])?")
 
@@ -47,7 +65,7 @@ def taken(prepare: Prepare) -> None:
         span.set_attribute(semconv.TERM, prepare.term)
 
 
-def accepted(request: ChatRequest, settled: Settled, prompt_tokens: int) -> None:
+def accepted(request: ChatRequest, settled: Settled, prompt_tokens: int, content: Content) -> None:
     """It goes on to a postprocessor."""
     span = telemetry.recorded()
     if span is None:
@@ -66,6 +84,8 @@ def accepted(request: ChatRequest, settled: Settled, prompt_tokens: int) -> None
         span.set_attribute(semconv.TAG_HASH, settled.tag_hash)
     span.add_event(semconv.PREPARED_EVENT, facts)
     span.add_event(semconv.ENFORCEMENT_EVENT, _enforcement(settled))
+    if content.wanted(span):
+        _tell(span, request, content)
 
 
 def _enforcement(settled: Settled) -> dict[str, str | int | bool]:
@@ -78,6 +98,37 @@ def _enforcement(settled: Settled) -> dict[str, str | int | bool]:
         "toolrail.check_fails": constraint.checks.fails,
         **{f"toolrail.keywords.{status}": count for status, count in settled.keywords.items()},
     }
+
+
+def _tell(span: Span, request: ChatRequest, content: Content) -> None:
+    """The conversation and the tools, as the GenAI conventions write them."""
+    content.put(span, semconv.GEN_AI_INPUT_MESSAGES, [_message(m) for m in request.messages])
+    if request.tools:
+        tools = [
+            {
+                "type": tool.kind,
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+            }
+            for tool in request.tools
+        ]
+        content.put(span, semconv.GEN_AI_TOOL_DEFINITIONS, tools)
+
+
+def _message(said: Message) -> Part:
+    match said:
+        case AssistantMessage():
+            parts = [reasoning_part(said.reasoning)] if said.reasoning else []
+            parts += [text_part(said.content)] if said.content else []
+            parts += [call_part(call.id, call.name, call.value) for call in said.calls]
+            return message("assistant", parts)
+        case ToolResult():
+            return message("tool", [result_part(said.call_id, said.content)])
+        case Instruction():
+            return message(said.role, [text_part(said.content)])
+        case UserMessage():
+            return message("user", [text_part(said.content)])
 
 
 def failed(reply: Failed) -> None:

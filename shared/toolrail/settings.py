@@ -90,6 +90,8 @@ class CommonSettings:
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     otlp_endpoint: str = ""
     trace_sample_ratio: float = 1.0
+    trace_content: ContentMode = "none"
+    max_trace_content_bytes: int = 32 << 10
     redaction_file: str = ""
     heartbeat_s: float = 2.0
     registration_ttl_s: float = 6.0

@@ -264,3 +264,37 @@ def test_a_run_that_moves_since_its_worker_is_killed(traced: Traced) -> None:
     assert follows == first[0]
     assert second.attributes["toolrail.resumed_tokens"] == moved["toolrail.tokens"]
     assert not any(span.failed for span in trace.spans)
+
+
+def test_content_is_there_where_it_is_wanted_and_redacted(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("content")
+    script = folder / "script.jsonl"
+    key = "sk-proj-" + "abcDEF0123456789" * 3
+    said = {"match": "", "text": f"It is {key}. {hermes('look', {'unit': 'celsius', 'note': key})}"}
+    script.write_text(json.dumps(said), "utf-8")
+    flags = stack.scripted("--script", str(script), "--trace-content", "redacted")
+    with (
+        otlp.receiver() as receiver,
+        stack.running(folder, *flags, "--otlp-endpoint", receiver.url) as running,
+        running.client() as client,
+    ):
+        _, trace = Traced(client, receiver, running).trace(
+            [run()], f"please repeat {key}", tools=[LOOK], tool_choice="auto"
+        )
+        sent = b"".join(receiver.bodies)
+    prepared, stream = trace.one("process prepare"), trace.one("stream")
+    (asked,) = json.loads(prepared.attributes["gen_ai.input.messages"])
+    assert asked["role"] == "user"
+    text = asked["parts"][0]["content"]
+    assert text.startswith("please repeat [redacted:")
+    assert text.endswith(SECRET), "what no rule knows stays"
+    (offered,) = json.loads(prepared.attributes["gen_ai.tool.definitions"])
+    assert (offered["name"], offered["parameters"]["required"]) == ("look", ["unit"])
+    (answered,) = json.loads(stream.attributes["gen_ai.output.messages"])
+    words, call = answered["parts"]
+    assert words["content"].startswith("It is [redacted:")
+    assert (call["name"], "celsius" in call["arguments"]) == ("look", True)
+    assert answered["finish_reason"] == "stop"
+    assert key.encode() not in sent

@@ -93,3 +93,17 @@ async def test_a_failure_of_ours_marks_the_span_and_a_refusal_does_not() -> None
         span = recorder.server_span()
         assert span.status.status_code is status
         assert (span.attributes or {})["error.type"] == failed.code
+
+
+async def test_latencies_lead_to_a_trace_that_is_recorded_and_to_no_other() -> None:
+    for flag, led in (("01", True), ("00", False)):
+        recorder = Recorder()
+        async with stack(telemetry=recorder.telemetry) as s:
+            answer = s.visit(headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-{flag}"})
+            await s.peers.finish(await s.peers.request(), *text("hello"))
+            await answer.end()
+            scraped = s.visit("GET", "/metrics", headers={"accept": "application/openmetrics-text"})
+            told = (await scraped.end()).body.decode()
+        for series in ("toolrail_time_to_first_event_seconds", "toolrail_http_request_duration"):
+            lines = [line for line in told.splitlines() if line.startswith(series)]
+            assert any(f'trace_id="{TRACE}"' in line for line in lines) is led

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import anyio
 import pytest
@@ -9,13 +10,20 @@ from opentelemetry.trace import INVALID_SPAN
 from tests import otlp
 from tests.bus.received import until
 from toolrail.bus.memory import MemoryBroker
+from toolrail.service import serving
+from toolrail.settings import GatewaySettings
 from toolrail.telemetry import (
     Telemetry,
     current_trace_id,
     event,
     exporting,
     headers,
+    link,
+    recorded,
     semconv,
+    shortened,
+    tag_hash,
+    traceparent,
 )
 
 pytestmark = pytest.mark.anyio
@@ -135,3 +143,46 @@ async def test_attached_shuts_out_the_trace_around_it() -> None:
             with telemetry.attached(empty):
                 assert telemetry.headers() == {}
         assert current_trace_id() == TRACE
+
+
+async def test_every_service_tells_its_metrics_how_many_spans_are_lost() -> None:
+    """None of its work waits for a receiver that is away, or for one that hangs."""
+    telemetry = exporting("gateway", "g1", otlp_endpoint="http://127.0.0.1:1")
+    async with serving(
+        "gateway", GatewaySettings(), MemoryBroker().connect(), telemetry=telemetry
+    ) as runtime:
+        for _ in range(3):
+            with telemetry.span("x"):
+                pass
+        await telemetry.close(timeout_s=0.1)
+        counted = partial(runtime.metrics.get_sample_value, "toolrail_trace_spans_dropped_total")
+        await until(lambda: counted() == 3, timeout_s=30)
+    assert telemetry.sent_spans == 0
+
+
+async def test_a_receiver_that_is_there_loses_nothing() -> None:
+    with otlp.receiver() as receiver:
+        telemetry = exporting("gateway", "g1", otlp_endpoint=receiver.url)
+        with telemetry.span("x"):
+            pass
+        await telemetry.close()
+    assert (telemetry.sent_spans, telemetry.dropped_spans) == (1, 0)
+
+
+async def test_links_names_and_hashes() -> None:
+    with otlp.receiver() as receiver:
+        telemetry = exporting("worker", "w1", otlp_endpoint=receiver.url)
+        with telemetry.span("first") as first:
+            target = traceparent(first)
+        with telemetry.span("second") as second:
+            link(second, target, {"n": 1})
+            link(second, "")
+            link(second, "broken")
+        assert traceparent(second) == "", "it has ended"
+        await telemetry.close()
+    found = {span.name: span for span in receiver.spans}
+    assert found["second"].links == ((found["first"].span_id, {"n": 1}),)
+    assert traceparent(INVALID_SPAN) == ""
+    assert recorded() is None
+    assert tag_hash("{}") == tag_hash("{}") != tag_hash("[]")
+    assert len(shortened("x" * 1000)) == 64

@@ -46,6 +46,7 @@ COMMON_FLAGS: Final = (
     "log_level",
     "otlp_endpoint",
     "trace_sample_ratio",
+    "trace_content",
     "redaction_file",
     "heartbeat_s",
     "registration_ttl_s",

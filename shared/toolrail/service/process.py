@@ -17,10 +17,12 @@ from toolrail.bus.nats import NatsBus
 from toolrail.bus.port import Bus
 from toolrail.errors import ConfigError, FaultError
 from toolrail.flags import help_text, load
+from toolrail.redaction import redactor
 from toolrail.service import logs, metrics
 from toolrail.service.runtime import Runtime, serving
 from toolrail.settings import CommonSettings
 from toolrail.telemetry import Telemetry, exporting
+from toolrail.telemetry.content import Content
 
 S = TypeVar("S", bound=CommonSettings)
 
@@ -49,6 +51,7 @@ def run(
         sys.exit(0)
     try:
         settings = load(settings_type, arguments, os.environ if env is None else env)
+        _content(settings)
         status = anyio.run(_run, service, settings, main, backend_options={"use_uvloop": True})
     except ConfigError as error:
         sys.stderr.write(f"toolrail {service}: {error}\n")
@@ -84,6 +87,7 @@ async def _serve(
         settings.instance,
         otlp_endpoint=settings.otlp_endpoint,
         sample_ratio=settings.trace_sample_ratio,
+        content=_content(settings),
     )
     bus = await _connected(settings, telemetry, stopping)
     if bus is None:

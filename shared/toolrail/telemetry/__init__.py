@@ -5,9 +5,10 @@ through, so that a caller's trace reaches the engine. On, spans leave through a 
 with a bounded queue: when it is full, or the receiver is away, spans are dropped and counted, and
 no request waits.
 
-Spans carry names, sizes and counts. Prompt text, model text and exception messages never go in:
-a failed span has the type of its exception. What is said of a span costs nothing where none is
-recorded: ask `span.is_recording()` before anything is gathered for it.
+Spans carry names, sizes and counts. Prompt text, model text and exception messages never go in,
+unless a deployment wants the first two (`content`); a failed span has the type of its exception.
+What is said of a span costs nothing where none is recorded: ask `span.is_recording()` before
+anything is gathered for it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from toolrail.telemetry import semconv
+from toolrail.telemetry.content import Content
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -145,9 +147,13 @@ class Telemetry:
     """
 
     def __init__(
-        self, provider: TracerProvider | None = None, exporter: CountedExporter | None = None
+        self,
+        provider: TracerProvider | None = None,
+        exporter: CountedExporter | None = None,
+        content: Content | None = None,
     ) -> None:
         """Telemetry over `provider`; without one it is off. See `exporting`."""
+        self.content = content or Content()
         self._provider = provider
         self._tracer = provider.get_tracer("toolrail") if provider is not None else None
         self._off: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
@@ -245,6 +251,7 @@ def exporting(
     *,
     otlp_endpoint: str,
     sample_ratio: float = 1.0,
+    content: Content | None = None,
 ) -> Telemetry:
     """Telemetry that sends to the OTLP/HTTP receiver at `otlp_endpoint`; off when that is empty.
 
@@ -255,4 +262,4 @@ def exporting(
     # The SDK and its HTTP client cost 0.2 s of start, for a feature that is off by default.
     from toolrail.telemetry.export import provider  # noqa: PLC0415
 
-    return Telemetry(*provider(service, instance, otlp_endpoint, sample_ratio))
+    return Telemetry(*provider(service, instance, otlp_endpoint, sample_ratio), content)
