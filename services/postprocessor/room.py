@@ -23,8 +23,8 @@ from toolrail.messages import Job, Room
 OUTPUT_COST: Final = 4
 """A token that is written, in tokens that are read: what providers charge is about that."""
 
-_FIRST_GUESS_TOKENS: Final = 128.0
-_GUESS_SHARE: Final = 1 / 16
+_FIRST_GUESS_TOKENS: Final = 32.0
+_REMEMBERED: Final = 16
 _MIN_AHEAD: Final = 2
 _ALWAYS_IN_LINE: Final = 1
 
@@ -56,14 +56,27 @@ class _Out:
 
 
 @dataclass(slots=True)
+class _Length:
+    """How long answers of a model are, by the last ones: a guess at the next."""
+
+    tokens: float = _FIRST_GUESS_TOKENS
+    seen: int = 0
+
+    def learn(self, tokens: int) -> None:
+        self.seen = min(self.seen + 1, _REMEMBERED)
+        self.tokens += (tokens - self.tokens) / self.seen
+
+
+@dataclass(slots=True)
 class _Line:
     """The jobs of one model."""
+
+    length: _Length
 
     waiting: FairQueue[_Key, Ticket] = field(default_factory=FairQueue[_Key, Ticket])
     out: dict[_Key, _Out] = field(default_factory=dict[_Key, _Out])
     unbegun: set[_Key] = field(default_factory=set[_Key])
     spent: dict[str, float] = field(default_factory=dict[str, float])
-    guess: float = _FIRST_GUESS_TOKENS
 
     def charge(self, owner: str, work: float) -> None:
         self.waiting.charge(owner, work)
@@ -90,6 +103,7 @@ class WaitingRoom:
         self._out_elsewhere = out_elsewhere
         self._ahead_per_slot = ahead_per_slot
         self._lines: dict[str, _Line] = {}
+        self._lengths: dict[str, _Length] = {}
         self._changed: set[str] = set()
 
     def __len__(self) -> int:
@@ -103,7 +117,7 @@ class WaitingRoom:
 
     def enter(self, stream: RequestStream, jobs: Iterable[Job]) -> None:
         """`jobs` of `stream` wait; those of a later attempt before all others of their owner."""
-        line = self._lines.setdefault(stream.model, _Line())
+        line = self._line(stream.model)
         for job in jobs:
             ticket = Ticket(stream, stream.runs[job.choice], job)
             self._leave(line, ticket.key)
@@ -113,7 +127,7 @@ class WaitingRoom:
 
     def adopt(self, stream: RequestStream) -> None:
         """The jobs of `stream` are out already: another postprocessor saw to that."""
-        line = self._lines.setdefault(stream.model, _Line())
+        line = self._line(stream.model)
         for run in stream.runs:
             ticket = Ticket(stream, run, run.job)
             line.out[ticket.key] = _Out(ticket)
@@ -176,6 +190,12 @@ class WaitingRoom:
             self._changed.add(model)
         return rooms
 
+    def _line(self, model: str) -> _Line:
+        if (line := self._lines.get(model)) is None:
+            length = self._lengths.setdefault(model, _Length())
+            line = self._lines[model] = _Line(length)
+        return line
+
     def _limit(self, model: str) -> float:
         """How many jobs of a model this process may have out."""
         if self._ahead_per_slot is None:
@@ -186,7 +206,7 @@ class WaitingRoom:
 
     def _go(self, line: _Line, now_s: float) -> Ticket:
         owner, ticket = line.waiting.take()
-        expected = min(line.guess, ticket.job.sampling.max_tokens)
+        expected = min(line.length.tokens, ticket.job.sampling.max_tokens)
         charged = _cost(ticket, expected) / ticket.stream.weight
         line.charge(owner, charged)
         line.out[ticket.key] = _Out(ticket, charged, line.waiting.period)
@@ -207,7 +227,7 @@ class WaitingRoom:
             return
         written = out.ticket.run.choice.completion_tokens
         if written:
-            line.guess += (written - line.guess) * _GUESS_SHARE
+            line.length.learn(written)
         if out.charged and out.period == line.waiting.period:
             stream = out.ticket.stream
             line.charge(stream.owner, _cost(out.ticket, written) / stream.weight - out.charged)
