@@ -12,7 +12,7 @@ from tests.families.loading import FAMILIES
 from tests.families.test_robustness import check_text, fragments, specs
 from tests.fuzz.target import Target
 from tests.grammars.test_fuzz import PIECES, REGEX, outcome
-from tests.services.postprocessing import EOS_ID, TOKENIZER, plan
+from tests.services.postprocessing import EOS_ID, TOKENIZER, TOOL_TAGS, plan
 from tests.services.postprocessing import delta as token_delta
 from tests.test_tokens import MARKERS, TOKENIZERS, fed, full_decode
 from toolrail.events import assemble
@@ -108,7 +108,8 @@ def _turn(run: Run) -> tuple[Any, ...]:
     runs, finish = run.runs, run.finish
     tools = [tool.name for tool in run.spec.tools]
     made = Choice(
-        replace(plan(run.output, tools=tools), customs=run.customs), stream_parser(run.spec)
+        replace(plan(run.output, tools=tools, keep=TOOL_TAGS), customs=run.customs),
+        stream_parser(run.spec),
     )
     steps: list[Step] = []
     for seq, portion in enumerate(runs):
