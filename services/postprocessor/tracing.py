@@ -36,6 +36,9 @@ from toolrail.tools import StartsIn
 _CALLERS: Final = frozenset({"cancelled", "invalid_request", "not_found"})
 """Codes of failures that are not ours."""
 
+_MOST_KEPT: Final = 4
+"""Bytes of answers that are gathered, as a multiple of what one attribute may have."""
+
 _MAX_PLACE: Final = 256
 """Characters of a place in a schema that the caller gave."""
 
@@ -45,6 +48,7 @@ class StreamTrace:
 
     def __init__(self, span: Span, stream: Stream, family: str, content: Content) -> None:
         self.span = span
+        self._answers = Answers(content, stream.num_choices) if content.wanted(span) else None
         self.on = span.is_recording()
         self._family = family
         self._starts_in: StartsIn = stream.parse.starts_in
@@ -118,6 +122,8 @@ class StreamTrace:
         """It has come to an end, whichever."""
         if not self.on:
             return
+        if self._answers is not None:
+            self._answers.tell(self.span)
         self.span.set_attributes(
             {
                 semconv.GEN_AI_USAGE_INPUT_TOKENS: usage.prompt_tokens,
@@ -149,6 +155,8 @@ class StreamTrace:
         self.span.add_event(semconv.MIGRATION_EVENT, facts)
 
     def _step(self, choice: int, step: Step) -> None:
+        if self._answers is not None:
+            self._answers.feed(choice, step)
         if not self._begun and (step.says or step.calls):
             self._begun = True
             self.span.add_event(semconv.FIRST_TOKEN_EVENT, {semconv.CHOICE: choice})

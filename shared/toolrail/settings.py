@@ -54,6 +54,8 @@ class CommonSettings:
         log_level: name of a logging level.
         otlp_endpoint: base URL of an OTLP/HTTP receiver; empty: tracing is off.
         trace_sample_ratio: share of root traces kept, 0 to 1.
+        trace_content: what spans hold of prompts and answers: `none`, `redacted` or `full`.
+        max_trace_content_bytes: of one attribute of a span; the oldest is left out first.
         redaction_file: TOML file of what is blacked out where prompts and answers are kept (audit
             records, content of traces) besides or instead of the built-in rules; empty: those.
         heartbeat_s: how often an instance renews its registration.

@@ -108,6 +108,13 @@ async def _serve(
             await telemetry.close()
 
 
+def _content(settings: CommonSettings) -> Content:
+    """What spans hold of prompts and answers. Raises ConfigError."""
+    mode = settings.trace_content
+    rules = redactor(settings.redaction_file) if mode == "redacted" else None
+    return Content(mode, rules, settings.max_trace_content_bytes)
+
+
 async def _connected(
     settings: CommonSettings, telemetry: Telemetry, stopping: anyio.Event
 ) -> Bus | None:

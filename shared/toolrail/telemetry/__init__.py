@@ -144,6 +144,7 @@ class Telemetry:
 
     Attributes:
         enabled: whether spans are recorded at all.
+        content: what they hold of prompts and answers.
     """
 
     def __init__(
