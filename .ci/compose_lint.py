@@ -25,7 +25,7 @@ INSTALL_S = 180.0
 LINT_S = 120.0
 NOT_RUN = 75
 
-# Images are built here and named, too; and files are read by people: like with like, not by letters.
+# Images are built here and named, too; files are read by people: like with like, not by letters.
 # The one address that is a variable is taken for none.
 UNWANTED = (
     "no-build-and-image",

@@ -77,6 +77,8 @@ class CommonSettings:
         replicas: copies of JetStream state (1 local, 3 clustered).
         metrics_host: address of the Prometheus endpoint.
         metrics_port: Prometheus endpoint of this process; 0: none (the gateway has `/metrics`).
+            `/live` and `/ready` answer there too.
+        stuck_s: how long the event loop may be silent before `/live` says that it hangs.
         connect_timeout_s: how long a starting service tries to reach the bus.
     """
 
@@ -114,6 +116,7 @@ class CommonSettings:
     replicas: int = 1
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
+    stuck_s: float = 30.0
     connect_timeout_s: float = 60.0
 
 

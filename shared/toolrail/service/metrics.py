@@ -23,6 +23,7 @@ from toolrail.bus import subjects
 from toolrail.bus.port import Bus, BusStats
 from toolrail.errors import ConfigError, FaultError
 from toolrail.service.liveness import UNTRACED
+from toolrail.service.probes import Probes
 from toolrail.telemetry import Telemetry
 
 _LAG_INTERVAL_S: Final = 0.5
@@ -131,8 +132,12 @@ async def measure_bus(registry: CollectorRegistry, bus: Bus, instance: str) -> N
 
 
 @asynccontextmanager
-async def exposed(registry: CollectorRegistry, host: str, port: int) -> AsyncGenerator[None]:
+async def exposed(
+    registry: CollectorRegistry, host: str, port: int, probes: Probes
+) -> AsyncGenerator[None]:
     """Serve the registry over HTTP from a thread of its own, during the block. Port 0: not at all.
+
+    The same address answers `probes`.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -144,6 +149,9 @@ async def exposed(registry: CollectorRegistry, host: str, port: int) -> AsyncGen
         server, thread = start_http_server(port, addr=host, registry=registry)
     except OSError as error:
         raise ConfigError("metrics_port", f"cannot listen on {host}:{port}: {error}") from error
+    application = server.get_app()
+    assert application is not None
+    server.set_app(probes.around(application))
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ from toolrail.errors import ConfigError, FaultError
 from toolrail.flags import help_text, load
 from toolrail.redaction import redactor
 from toolrail.service import logs, metrics
+from toolrail.service.probes import Probes
 from toolrail.service.runtime import Runtime, serving
 from toolrail.settings import CommonSettings
 from toolrail.telemetry import Telemetry, exporting
@@ -98,8 +99,10 @@ async def _serve(
         ) as runtime:
             runtime.tasks.start_soon(metrics.measure_lag, runtime.metrics)
             runtime.tasks.start_soon(metrics.measure_bus, runtime.metrics, bus, runtime.instance)
+            answers = Probes(lambda: runtime.ready, settings.stuck_s)
+            runtime.tasks.start_soon(answers.tick)
             async with metrics.exposed(
-                runtime.metrics, settings.metrics_host, settings.metrics_port
+                runtime.metrics, settings.metrics_host, settings.metrics_port, answers
             ):
                 return await _outcome(runtime, main)
     finally:

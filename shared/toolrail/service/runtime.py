@@ -72,6 +72,11 @@ class Runtime(Generic[S]):
         self._announced = anyio.CancelScope()
         self.tasks.start_soon(self._keep_renewing, self._announced)
 
+    @property
+    def ready(self) -> bool:
+        """Whether this process is registered and takes work."""
+        return self._announced is not None and not self.stopping.is_set()
+
     async def withdraw(self) -> None:
         """Be registered no longer; `announce` may follow. Does nothing when not announced."""
         if self._announced is None:
