@@ -167,7 +167,7 @@ class RequestStream:
         if (reason := run.stale(delta, worker)) is not None:
             return Outcome(dropped=reason)
         if delta.epoch > run.epoch and run.token_ids:
-            return self.fail("lost", "the run of this answer began anew on another worker")
+            return self._break_off("lost", "the run of this answer began anew on another worker")
         if delta.seq > run.next_seq:
             return self._miss(run, delta, worker, now_s)
         if delta.choice == 0 and delta.cached_tokens is not None and not run.token_ids:
@@ -215,10 +215,28 @@ class RequestStream:
         outcome.deltas, outcome.step = said + outcome.deltas, step
         return outcome
 
+    def _break_off(self, code: FailureCode, message: str, *, dead: Dead | None = None) -> Outcome:
+        """End the stream with a failure that no choice is at fault for.
+
+        All that its choices had written leaves, also what was held back. Not of one that came
+        from a former owner: its gateway may have heard more of it.
+        """
+        said: list[EventDelta] = []
+        for number, run in enumerate(self.runs):
+            if run.over or number in self.begun or run.held is not None or not run.token_ids:
+                continue
+            last = TokenDelta(self.request_id, number, run.epoch, run.next_seq)
+            step = run.choice.break_off(last)
+            if step.says and not (self.fails and step.checks):
+                said += self._deltas(number, step)
+        outcome = self.fail(code, message, dead=dead)
+        outcome.deltas = said + outcome.deltas
+        return outcome
+
     def migrate(self, run: Run, cause: Cause, now_s: float) -> Outcome:
         """Let `run` go on with another worker, or fail when it has moved too often."""
         if run.epoch >= self.migration_limit or (run.inherited and run.job.choice in self.begun):
-            return self.fail("lost", LOST[cause], dead="migrations")
+            return self._break_off("lost", LOST[cause], dead="migrations")
         migration = run.leave(cause, now_s)
         return Outcome(migration=migration, cancel=run.cancel_older())
 
@@ -347,7 +365,8 @@ class RequestStream:
         """What comes of a stream whose time, or that of one of its runs, is up."""
         if self.deadline_ms and now_ms >= self.deadline_ms:
             dead = "expired" if any(self.waiting()) else None
-            yield self.fail("deadline", "the request did not end before its deadline", dead=dead)
+            text = "the request did not end before its deadline"
+            yield self._break_off("deadline", text, dead=dead)
             return
         for run in self.runs:
             if self.over:

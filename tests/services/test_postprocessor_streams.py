@@ -336,6 +336,32 @@ def test_a_call_that_an_error_cut_is_not_ended() -> None:
     assert failure_code(batch) == "engine"
 
 
+def test_what_was_held_back_leaves_before_a_deadline_too() -> None:
+    held = stream(plain_choice(Output(stop=("END",))), choice(), plain_choice())
+    held.deadline_ms = 5000
+    streams = table(held)
+    streams.on_frame(frame(delta("E"), delta("[f:{", choice=1)), 0)
+    batch = streams.expire(0, 5000)
+    said, last = sent(batch)  # of the call all was said but its end, which never came
+    assert (said.seq, said.choice, said.events, said.end) == (1, 0, (TextDelta("E"),), None)
+    assert (last.seq, last.usage) == (2, None)
+    assert failure_code(batch) == "deadline"
+
+
+def test_what_was_held_back_leaves_before_a_loss_but_not_of_a_taken_over_stream() -> None:
+    for inherited in (False, True):
+        held = stream(plain_choice(Output(stop=("END",))))
+        held.migration_limit = 0
+        if inherited:
+            held.inherit((0,), 0)
+        streams = table(held)
+        assert sent(streams.on_frame(frame(delta("E")), 0)) == []
+        batch = streams.lose({"w"}, 0, 100)
+        said = [event for one in sent(batch) for event in one.events]
+        assert said == ([] if inherited else [TextDelta("E")])
+        assert failure_code(batch) == "lost"
+
+
 def test_a_run_that_the_worker_gave_up_is_lost() -> None:
     assert failure_code(table(stream()).on_frame(frame(delta("a", finish="abort")), 0)) == "lost"
 
