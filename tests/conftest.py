@@ -27,7 +27,7 @@ ENGINE_FLAGS: Final = (
 )
 """The demo whose vocabulary has reasoning and call markers as single tokens, as real models do."""
 
-# Nothing that collecting makes is garbage: looking for it again and again takes a third of its time.
+# What collecting makes is no garbage, and to look for it again and again is a third of the work.
 gc.disable()
 
 _ENGINE: Final = pytest.StashKey[stacks.Stack]()

@@ -145,9 +145,21 @@ def cut(ids: Sequence[int], rng: random.Random) -> list[Sequence[int]]:
 
 
 @EVERY
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_feeds_join_to_the_full_decode(name: str, data: st.DataObject) -> None:
+    check_feeds(name, data)
+
+
+@pytest.mark.exhaustive
+@EVERY
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_feeds_join_to_the_full_decode_in_many(name: str, data: st.DataObject) -> None:
+    check_feeds(name, data)
+
+
+def check_feeds(name: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]
     nobodys = st.sampled_from([-1, -(2**63), tokenizer.vocab_size, 2**32 - 1, 2**32, 2**63 - 1])
     anything = st.integers(0, tokenizer.vocab_size + 1) | nobodys
@@ -171,7 +183,7 @@ def test_long_random_sequences_too(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["byte_level", "byte_fallback", "byte_fallback_unstripped"])
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_partial_bytes_decode_as_a_full_decode_does(name: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[name]

@@ -92,6 +92,7 @@ def work(name: str, text: str) -> int:
     return parser.work
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_end_of_a_long_run_costs_what_its_beginning_did(name: str) -> None:
     places, runs = positions(name), (*_RUNS, *own_runs(name))

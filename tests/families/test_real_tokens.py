@@ -65,6 +65,7 @@ def foreign(case: Case, others: frozenset[str]) -> bool:
     return any(marker in case.text for marker in others)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", FAMILIES)
 def test_events_survive_the_tokens(family: str) -> None:
     skipped, found = 0, cases(family)

@@ -67,9 +67,21 @@ def specs(name: str) -> st.SearchStrategy[ParseSpec]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())
 def test_any_text_is_read(name: str, data: st.DataObject) -> None:
+    check_any_text(name, data)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data())
+def test_any_text_is_read_in_many(name: str, data: st.DataObject) -> None:
+    check_any_text(name, data)
+
+
+def check_any_text(name: str, data: st.DataObject) -> None:
     spec = data.draw(specs(name))
     parts = st.lists(st.sampled_from(fragments(name)) | st.text(max_size=5), max_size=12)
     text = "".join(data.draw(parts))

@@ -105,10 +105,31 @@ def _merged(items: list[Item]) -> list[Item]:
     return out
 
 
+def examples(most: int) -> settings:
+    return settings(
+        max_examples=most,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+    )
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@examples(4)
 @given(data=st.data())
 def test_parse_of_render_is_the_turn(name: str, data: st.DataObject) -> None:
+    check_round_trip(name, data)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", FAMILIES)
+@examples(20)
+@given(data=st.data())
+def test_parse_of_render_is_the_turn_in_many(name: str, data: st.DataObject) -> None:
+    check_round_trip(name, data)
+
+
+def check_round_trip(name: str, data: st.DataObject) -> None:
     items = data.draw(turns(name))
     text = pair(name).render(items)
     spec = ParseSpec(name, pair(name).reasoning_parser, (TOOL, OTHER))

@@ -49,6 +49,7 @@ def named(family: Any, tool: dict[str, Any]) -> Constraint:
     return constrained(spoken(family), fields, TagOptions())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_the_longest_list_gets_a_tag(family: Any) -> None:
     fields = {"tools": [offered(tool) for tool in SERVERS[LARGEST]]}
@@ -93,6 +94,7 @@ def read(speaks: Dialect, constraint: Constraint, text: str) -> Any:
     return json.loads(call.arguments)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("family", SAMPLE)
 def test_what_is_enforced_is_enforced(family: str, server: str) -> None:

@@ -170,6 +170,7 @@ def is_prose(speaks: Dialect, constraint: Constraint, text: str) -> bool:
     return assemble([*parser.feed(text), *parser.finish()]).items == (Text(text),)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 @pytest.mark.parametrize(
     "family",

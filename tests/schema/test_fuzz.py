@@ -172,8 +172,11 @@ def hold_walks(schema: Any, seed: int) -> None:
             assert is_valid(schema, value) is not False, (text, normalised.schema)
 
 
-QUICK = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-LONG = settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))
+def examples(most: int) -> settings:
+    return settings(max_examples=most, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+QUICK, MANY, LONG = examples(25), examples(150), examples(2_000)
 
 
 @given(DOCUMENTS, st.lists(VALUES, min_size=4, max_size=8))
@@ -191,6 +194,29 @@ def test_enforced_means_enforced_where_values_are_raw(schema: Any, values: list[
 @given(DOCUMENTS, st.integers(0, 2**30))
 @QUICK
 def test_what_is_drawn_from_a_grammar_is_json_and_valid(schema: Any, seed: int) -> None:
+    hold_walks(schema, seed)
+
+
+@pytest.mark.exhaustive
+@given(DOCUMENTS, st.lists(VALUES, min_size=4, max_size=8))
+@MANY
+def test_enforced_means_enforced_in_many(schema: Any, values: list[Any]) -> None:
+    hold_fast(schema, values)
+
+
+@pytest.mark.exhaustive
+@given(DOCUMENTS, st.lists(st.dictionaries(NAMES, VALUES, max_size=3), min_size=3, max_size=5))
+@MANY
+def test_enforced_means_enforced_where_values_are_raw_in_many(
+    schema: Any, values: list[Any]
+) -> None:
+    hold_fast_as_arguments(schema, "deepseek_xml", values)
+
+
+@pytest.mark.exhaustive
+@given(DOCUMENTS, st.integers(0, 2**30))
+@MANY
+def test_what_is_drawn_from_a_grammar_is_json_and_valid_in_many(schema: Any, seed: int) -> None:
     hold_walks(schema, seed)
 
 

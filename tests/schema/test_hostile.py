@@ -25,6 +25,7 @@ def size(value: Any) -> int:
     return sum(map(size, value)) if isinstance(value, list) else 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("style", ["json", "qwen_xml"])
 def test_the_result_is_small_and_nothing_is_lost_in_silence(name: str, style: str) -> None:

@@ -133,6 +133,7 @@ def test_a_hostile_tag_costs_its_process_and_nothing_else(
     portal.call(body)
 
 
+@pytest.mark.exhaustive
 def test_a_tag_that_compiles_fast_and_masks_slowly_is_too_expensive(
     check: CompileCheck, portal: BlockingPortal
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_process_that_is_killed_from_outside_is_replaced_and_the_check_passes(
     portal.call(body)
 
 
+@pytest.mark.exhaustive
 def test_a_long_check_leaves_a_process_for_the_others(portal: BlockingPortal) -> None:
     """One long turn, two processes: of two long checks one runs on, the other starts again."""
     settings = replace(SETTINGS, compile_slice_s=0.4, compile_cpu_s=1.0)
@@ -257,6 +259,7 @@ async def all_busy(settings: PreprocessorSettings) -> AsyncGenerator[CompileChec
         await check.stop()
 
 
+@pytest.mark.exhaustive
 def test_whoever_waits_too_long_for_a_turn_is_told_to_come_again(portal: BlockingPortal) -> None:
     async def body() -> None:
         async with all_busy(replace(SETTINGS, compile_queue_timeout_s=0.05)) as check:
@@ -266,6 +269,7 @@ def test_whoever_waits_too_long_for_a_turn_is_told_to_come_again(portal: Blockin
     portal.call(body)
 
 
+@pytest.mark.exhaustive
 def test_when_the_first_of_identical_checks_leaves_the_queue_another_takes_over(
     portal: BlockingPortal,
 ) -> None:
@@ -313,6 +317,7 @@ def test_the_sample_vocabulary_holds_every_byte() -> None:
     assert len(set(tokens)) == len(tokens)
 
 
+@pytest.mark.exhaustive
 def test_what_the_parent_once_held_does_not_count_against_its_child() -> None:
     """A new program begins with its parent's peak as its own, where the peak is what is asked."""
     held = bytearray(os.urandom(1 << 20) * 700)
