@@ -57,6 +57,7 @@ class StreamTrace:
         self._unmarked = set(range(stream.num_choices)) if self.on else set[int]()
         self._calls = 0
         self._checked = 0
+        self._moves = 0
         self._markers_in_text = 0
         if self.on:
             self._describe(stream)
@@ -131,6 +132,7 @@ class StreamTrace:
                 semconv.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: usage.cached_tokens,
                 semconv.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: usage.reasoning_tokens,
                 semconv.CALLS: self._calls,
+                semconv.MOVES: self._moves,
                 semconv.CHECKS: self._checked,
                 semconv.MARKERS_IN_TEXT: self._markers_in_text,
             }
@@ -144,6 +146,7 @@ class StreamTrace:
             self.span.add_event(semconv.FINISH_EVENT, facts)
 
     def _moved(self, moved: Migration) -> None:
+        self._moves += 1
         facts = {
             semconv.CHOICE: moved.job.choice,
             semconv.ATTEMPT: moved.job.attempt,
@@ -195,6 +198,12 @@ class StreamTrace:
             semconv.CALL_BYTES: call.size,
             semconv.GEN_AI_TOOL_NAME: telemetry.shortened(name),
         }
+
+
+def refused(code: str) -> None:
+    """The hand-over of the current span is not taken."""
+    if (span := telemetry.recorded()) is not None:
+        telemetry.fail(span, code, ours=code not in _CALLERS)
 
 
 class Answers:

@@ -14,7 +14,7 @@ from services.postprocessor.choice import Step
 from services.postprocessor.metrics import CallState, PostprocessorMetrics
 from services.postprocessor.stream import Outcome, RequestStream
 from services.postprocessor.streams import Batch, Happening
-from services.postprocessor.tracing import StreamTrace
+from services.postprocessor.tracing import StreamTrace, refused
 from toolrail.messages import OWNER_STOPPING, Stream
 from toolrail.telemetry import Telemetry
 
@@ -58,6 +58,7 @@ class Watching:
     def refuse(self, request_id: str, code: str) -> None:
         """A hand-over was not taken, perhaps after `begin`."""
         self._metrics.refused.labels(code).inc()
+        refused(code)
         if (watch := self._watches.pop(request_id, None)) is not None:
             self._close(watch, code)
 
