@@ -75,7 +75,7 @@ class Jobs:
         receipt = await self._bus.work.put(
             job.model,
             payload,
-            message_id=f"{job.request_id}:{job.choice}:{job.attempt}",
+            message_id=_message_id(job, 0 if stream is None else stream.term),
             timeout_s=timeout_s,
             ttl_s=self._left_s(job),
         )
@@ -177,3 +177,14 @@ class Jobs:
         if self._more.is_set():
             self._more = anyio.Event()
         await self._more.wait()
+
+
+def _message_id(job: Job, term: int) -> str:
+    """What the queue knows repetitions by.
+
+    Of a first attempt whoever hands it over repeats it. Later ones each owner of the stream numbers
+    for itself: without its term, one that a former owner had run, and lost, would seem to be
+    repeated and never be run again.
+    """
+    own = f":{term}" if job.attempt and term else ""
+    return f"{job.request_id}:{job.choice}:{job.attempt}{own}"

@@ -48,6 +48,7 @@ class Cluster:
                 f'jetstream {{ store_dir: "{self.folder / name}" }}\n'
                 f'cluster {{ name: c, listen: "127.0.0.1:{routes[position]}", '
                 f"routes: [{joined}] }}\n"
+                'lame_duck_duration: "30s"\nlame_duck_grace_period: "1s"\n'
                 f'log_file: "{self.folder / name}.log"\n'
             )
             self.processes[name] = subprocess.Popen([server_binary(), "-c", config])

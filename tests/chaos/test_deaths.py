@@ -86,7 +86,14 @@ class Heard:
 def up(folder: Any, *flags: str) -> Any:
     script = folder / "script.jsonl"
     script.write_text("".join(json.dumps(row) + "\n" for row in SCRIPT), encoding="utf-8")
-    usual = ["--replicas", "worker=2", "--script", str(script), "--slots", str(STREAMS)]
+    usual = [
+        "--replicas",
+        "worker=2,postprocessor=2",
+        "--script",
+        str(script),
+        "--slots",
+        str(STREAMS),
+    ]
     # The workers': a job whose worker is gone comes to another soon, however often that takes.
     usual += ["--ack-wait-s", "1", "--max-deliveries", "100"]
     return stacks.running(folder, *stacks.scripted(*usual, *flags))
@@ -100,15 +107,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
 
 @asynccontextmanager
 async def client_of(stack: stacks.Stack) -> AsyncIterator[httpx.AsyncClient]:
-    """A client, once two workers serve."""
+    """A client, once there are two of each that are killed here, and no others."""
     async with httpx.AsyncClient(
         base_url=stack.base_url, timeout=TIMEOUT_S, trust_env=False
     ) as client:
         with anyio.fail_after(TIMEOUT_S):
             while True:
                 alive = {p["instance"] for p in stack.status["processes"]}
-                served = (await client.get("/health")).json()["instances"]["worker"]
-                if len(alive & {peer["instance"] for peer in served}) == 2:
+                known = (await client.get("/health")).json()["instances"]
+                if all(
+                    len(known[service]) == 2
+                    and alive >= {one["instance"] for one in known[service]}
+                    for service in ("worker", "postprocessor")
+                ):
                     break
                 await anyio.sleep(0.05)
         yield client
@@ -171,11 +182,12 @@ async def test_streams_of_killed_workers_are_finished_by_others(
     assert [each.answer for each in heard] == [whole.answer] * STREAMS
 
 
-async def test_a_worker_that_hangs_and_comes_back_disturbs_nobody(stack: stacks.Stack) -> None:
-    """Its registration lapses, its streams move; what it writes when it wakes up counts no more."""
+@pytest.mark.parametrize("service", ["worker", "postprocessor"])
+async def test_who_hangs_and_comes_back_disturbs_nobody(stack: stacks.Stack, service: str) -> None:
+    """Its registration lapses, its streams move; what it says when it wakes up counts no more."""
     async with client_of(stack) as client:
         whole = await one(client, "Look")
-        hung = stack.pids("worker")[0]
+        hung = stack.pids(service)[0]
 
         async def strike(heard: Sequence[Heard]) -> None:
             while not all(each.arguments for each in heard):  # noqa: ASYNC110 (nobody tells)
@@ -190,6 +202,21 @@ async def test_a_worker_that_hangs_and_comes_back_disturbs_nobody(stack: stacks.
     async with client_of(stack) as client:
         again = await many(client, "Look", lambda _: anyio.lowlevel.checkpoint())
     assert [each.answer for each in again] == [whole.answer] * STREAMS
+
+
+async def test_streams_of_a_killed_postprocessor_are_finished_by_another(
+    stack: stacks.Stack,
+) -> None:
+    async with client_of(stack) as client:
+        whole = await one(client, "Look")
+
+        async def strike(heard: Sequence[Heard]) -> None:
+            while not all(each.arguments for each in heard):  # noqa: ASYNC110 (nobody tells)
+                await anyio.sleep(0.01)
+            os.kill(stack.pids("postprocessor")[0], signal.SIGKILL)
+
+        heard = await many(client, "Look", strike)
+    assert [each.answer for each in heard] == [whole.answer] * STREAMS
 
 
 async def test_jobs_of_workers_that_die_before_the_first_token_are_run_by_others(
@@ -207,8 +234,9 @@ async def test_jobs_of_workers_that_die_before_the_first_token_are_run_by_others
     assert [each.answer for each in heard] == [whole.answer] * STREAMS
 
 
+@pytest.mark.parametrize("hangs_s", [0, 3], ids=["restarted", "hangs"])
 async def test_streams_outlive_a_restart_of_the_bus_or_end_in_one_clean_error(
-    stack: stacks.Stack,
+    stack: stacks.Stack, hangs_s: float
 ) -> None:
     async with client_of(stack) as client:
         whole = await one(client, "Look")
@@ -217,7 +245,14 @@ async def test_streams_outlive_a_restart_of_the_bus_or_end_in_one_clean_error(
             while not all(each.arguments for each in heard):  # noqa: ASYNC110 (nobody tells)
                 await anyio.sleep(0.01)
             (server,) = stack.pids("nats")
-            os.kill(server, signal.SIGKILL)
+            if not hangs_s:
+                os.kill(server, signal.SIGKILL)
+                return
+            os.kill(server, signal.SIGSTOP)
+            try:
+                await anyio.sleep(hangs_s)
+            finally:
+                os.kill(server, signal.SIGCONT)
 
         heard = await many(client, "Look", strike)
     ends = Counter("whole" if each.answer == whole.answer else each.error for each in heard)

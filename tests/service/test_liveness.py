@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -102,3 +104,22 @@ async def test_questions_are_cut_short_when_one_dies_that_may_have_taken_them() 
             assert question.cancelled_caught
         tasks.cancel_scope.cancel()
     await directory.stop()
+
+
+async def test_questions_are_cut_short_when_the_connection_was_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bus = MemoryBroker().connect()
+    usual = bus.stats()
+    asking = Asking(bus, Directory(bus), "postprocessor", probe_s=0.001, gone_s=3600)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asking.watch)
+        with anyio.fail_after(10), asking.question() as scope:
+            await anyio.sleep(0.01)  # no news, no end
+            monkeypatch.setattr(bus, "stats", lambda: replace(usual, reconnects=1))
+            await anyio.sleep_forever()
+        assert scope.cancelled_caught
+        with asking.question() as scope:
+            await anyio.sleep(0.01)
+        assert not scope.cancelled_caught
+        tasks.cancel_scope.cancel()

@@ -27,6 +27,7 @@ from toolrail.bus.memory import MemoryBroker
 from toolrail.errors import NoRespondersError
 from toolrail.messages import (
     OWNER_STOPPING,
+    TERM_STEP,
     Accepted,
     ChoiceEnd,
     Done,
@@ -419,6 +420,24 @@ async def test_a_stream_that_comes_back_under_a_new_term_begins_again() -> None:
         last = await b.gateway.last()
         assert (last.seq, last.term) == (0, 1)
         assert b.metric("open_streams") == 0
+
+
+async def test_an_attempt_that_a_former_owner_had_run_is_run_again_when_it_is_lost() -> None:
+    """Both have a first move; the queue must not take the second one for a repetition."""
+    async with bench(ack_wait_s=5.0) as b:
+        (job,) = await b.opened(stream())
+        await b.worker.send(b.worker.delta(job, finish="error", error_code="lost"))
+        _, again = await b.worker.jobs(2)
+        assert again.attempt == 1
+        for item in b.worker.items:
+            await item.ack()
+        await b.worker.hold()
+        # Its worker and its owner die, of which nothing was heard.
+        assert isinstance(await b.gateway.hand_over(stream(term=TERM_STEP, started=())), Accepted)
+        b.time.pass_s(5)
+        b.postprocessor.tick()
+        jobs = await b.worker.jobs(3)
+        assert [job.attempt for job in jobs] == [0, 1, 1]
 
 
 async def test_streams_of_a_gateway_that_the_bus_does_not_know_end_at_once() -> None:

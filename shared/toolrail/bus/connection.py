@@ -11,6 +11,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Protocol, cast
 
 from nats import errors as nats_errors
@@ -44,6 +45,11 @@ _MAX_UNSENT_BYTES: Final = 4 << 20
 _RELIEF_TIMEOUT_S: Final = 10
 _MAX_PENDING_MESSAGES: Final = 65_536
 _MAX_PENDING_BYTES: Final = 128 << 20
+_ANSWERS_KEPT: Final = 256
+_ANSWERS_S: Final = 5.0
+_ANSWER_BYTES: Final = 64 << 10
+"""Of answers that are kept a while: 16 MiB at most, in practice a few hundred bytes each."""
+
 _STREAM_FULL: Final = 10077
 _AWAY: Final = 503
 
@@ -155,6 +161,7 @@ class Connection:
         self.served: list[hops.Tasks] = []
         self.on_reconnect: list[Callable[[], None]] = []
         self.dropped = 0
+        self._answers: deque[tuple[float, str, bytes]] = deque()
         self._last_complaint = ""
 
     async def complain(self, error: Exception) -> None:
@@ -177,6 +184,27 @@ class Connection:
         log.info("bus connected again")
         for listener in list(self.on_reconnect):
             listener()
+        self._forget_answers()
+        with suppress(*FOREIGN):  # gone again: next time
+            for _, reply, payload in list(self._answers):
+                await self.client.publish(reply, payload)
+
+    async def answer(self, reply: str, payload: bytes) -> None:
+        """Answer a question; again should the connection be lost just now, with the answer in it.
+
+        Raises BusClosedError, ValueError.
+        """
+        await self.send(reply, payload)
+        if len(payload) <= _ANSWER_BYTES:
+            self._answers.append((asyncio.get_running_loop().time(), reply, payload))
+        self._forget_answers()
+
+    def _forget_answers(self) -> None:
+        oldest_s = asyncio.get_running_loop().time() - _ANSWERS_S
+        while self._answers and (
+            len(self._answers) > _ANSWERS_KEPT or self._answers[0][0] < oldest_s
+        ):
+            self._answers.popleft()
 
     async def subscribe(
         self, subject: str, handler: Callable[[Msg], Awaitable[None]], *, queue: str = ""

@@ -188,7 +188,7 @@ class NatsBus:
                 asked = bool(message.reply)
                 data = await server.answer(message.data, message.headers, asked=asked)
                 if data is not None and message.reply:
-                    await connection.send(message.reply, data)
+                    await connection.answer(message.reply, data)
             except (FaultError, ValueError) as error:
                 log.error("answer not sent", extra={"subject": subject, "reason": str(error)})
             finally:

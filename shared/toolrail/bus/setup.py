@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js import api
 from nats.js.errors import APIError, NoStreamResponseError
 
@@ -22,6 +23,8 @@ _DUPLICATE_WINDOW_S: Final = 120.0
 _MAX_WAITING_PULLS: Final = 8192
 _NAME_IN_USE: Final = 10058
 _RETRY_S: Final = 0.1
+_TRY_S: Final = 2.0
+MESSAGE_ID: Final = "Nats-Msg-Id"
 _MAX_DEAD_BYTES: Final = 256 << 20
 
 
@@ -150,17 +153,22 @@ async def publish(
     """Put a message into the stream of `subject`: its number there. Raises what nats-py raises.
 
     When no stream takes it, it is made anew if the server came back without its state; a new one
-    may not be known in all of a cluster yet.
+    may not be known in all of a cluster yet. A message with an id is sent again when its
+    acknowledgement does not come, since a connection may have taken either with it.
     """
+    try_s = min(timeout_s, _TRY_S) if MESSAGE_ID in headers else timeout_s
     async with asyncio.timeout(timeout_s):
         while True:
             try:
                 acknowledged = await connection.jetstream.publish(
-                    subject, payload, timeout_s, headers=headers
+                    subject, payload, try_s, headers=headers
                 )
             except NoStreamResponseError:
                 await ensure(connection)
                 await asyncio.sleep(_RETRY_S)
+            except NatsTimeoutError:
+                if try_s == timeout_s:
+                    raise
             else:
                 return acknowledged.seq
 

@@ -96,12 +96,15 @@ class Asking:
     """Questions to whatever instance of a service takes them, cut short when it may have died.
 
     Which one took a question is not known: all that were asked before some instance died are cut
-    short, so they must be such that they can be asked again.
+    short, so they must be such that they can be asked again. So are all when our own connection to
+    the bus was lost and is back.
     """
 
     def __init__(
         self, bus: Bus, directory: Directory, service: str, *, probe_s: float, gone_s: float
     ) -> None:
+        self._bus = bus
+        self._probe_s = probe_s
         self._directory = directory
         self._service = service
         self._asked: dict[anyio.CancelScope, float] = {}
@@ -119,7 +122,19 @@ class Asking:
 
     async def watch(self) -> None:
         """Look after the questions. Never ends."""
-        await self._liveness.watch(self._died)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._liveness.watch, self._died)
+            tasks.start_soon(self._watch_connection)
+
+    async def _watch_connection(self) -> None:
+        """What was asked over a connection that was lost may not have been heard."""
+        reconnects = self._bus.stats().reconnects
+        while True:
+            await anyio.sleep(self._probe_s)
+            if (now := self._bus.stats().reconnects) != reconnects:
+                reconnects = now
+                for scope in list(self._asked):
+                    scope.cancel()
 
     def _peers(self) -> list[str]:
         if not self._asked:
