@@ -23,6 +23,7 @@ from toolrail.bus.memory import MemoryBroker
 from toolrail.flags import load
 from toolrail.service import Runtime, serving
 from toolrail.settings import CommonSettings
+from toolrail.telemetry import Telemetry
 
 FAST: Final = ("--probe-s", "0.02", "--gone-s", "0.05", "--resend-s", "0.1")
 START_S: Final = 240.0
@@ -58,6 +59,7 @@ class Cluster:
     tasks: TaskGroup
     broker: MemoryBroker
     base_url: str = ""
+    telemetry: Callable[[str], Telemetry | None] = lambda _: None
     listener: socket.socket | None = None
     nodes: list[Node] = field(default_factory=list[Node])
 
@@ -83,11 +85,12 @@ class Cluster:
         *,
         task_status: anyio.abc.TaskStatus[Node],
     ) -> None:
-        bus = self.broker.connect()
+        telemetry = self.telemetry(service)
+        bus = self.broker.connect(telemetry)
         main = importlib.import_module(f"services.{service}.main").main
         ended = anyio.Event()
         with anyio.CancelScope() as scope:
-            async with serving(service, settings, bus) as runtime:
+            async with serving(service, settings, bus, telemetry=telemetry) as runtime:
 
                 def kill() -> None:
                     self.tasks.start_soon(bus.close)
@@ -131,12 +134,18 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def cluster(
-    *worker_flags: str, postprocessors: int = 2, preprocessors: int = 1
+    *worker_flags: str,
+    postprocessors: int = 2,
+    preprocessors: int = 1,
+    telemetry: Callable[[str], Telemetry | None] = lambda _: None,
 ) -> AsyncGenerator[Cluster]:
-    """A cluster that serves; all of it is gone after the block."""
+    """A cluster that serves; all of it is gone after the block.
+
+    `telemetry`: that of an instance of a service.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     async with anyio.create_task_group() as tasks:
-        made = Cluster(tasks, MemoryBroker(), listener=listener)
+        made = Cluster(tasks, MemoryBroker(), listener=listener, telemetry=telemetry)
         made.base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         await made.start("worker", "--engine", "scripted", *worker_flags)
         for _ in range(postprocessors):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import anyio
+import anyio.lowlevel
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -26,6 +28,9 @@ class Recorder:
     def server_span(self) -> ReadableSpan:
         (span,) = (s for s in self._spans.get_finished_spans() if s.kind is SpanKind.SERVER)
         return span
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self._spans.get_finished_spans() if span.name == name]
 
     def hand_over(self) -> ReadableSpan:
         return next(s for s in self._spans.get_finished_spans() if s.kind is SpanKind.PRODUCER)
@@ -107,3 +112,30 @@ async def test_latencies_lead_to_a_trace_that_is_recorded_and_to_no_other() -> N
         for series in ("toolrail_time_to_first_event_seconds", "toolrail_http_request_duration"):
             lines = [line for line in told.splitlines() if line.startswith(series)]
             assert any(f'trace_id="{TRACE}"' in line for line in lines) is led
+
+
+async def test_a_background_response_has_a_span_that_outlives_its_request_s() -> None:
+    recorder = Recorder()
+    async with stack(telemetry=recorder.telemetry, echo=b'{"store":true,"background":true}') as s:
+        s.tasks.start_soon(s.gateway.runs.serve)
+        body = b'{"background": true, "input": "a secret"}'
+        answer = await s.visit(path="/v1/responses", body=body, headers=PARENT).end()
+        request = recorder.server_span()
+        rid = await s.peers.request()
+        await s.peers.finish(rid, *text("the secret answer"))
+        run = s.gateway.runs.get(answer.json["id"])
+        assert run is not None
+        with anyio.fail_after(10):
+            await run.over.wait()
+            while not recorder.named("background response"):
+                await anyio.lowlevel.checkpoint()
+    (span,) = recorder.named("background response")
+    assert span.parent is not None
+    assert request.context is not None
+    assert span.parent.span_id == request.context.span_id
+    assert (span.attributes or {})["gen_ai.usage.output_tokens"] == 5
+    assert [event.name for event in span.events] == [
+        "toolrail.accepted",
+        "toolrail.finish",
+    ]
+    assert "secret" not in span.to_json()

@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from services.gateway import tracing
 from services.gateway.answer import Head, Outcome
 from services.gateway.dispatch import HEADER, Dispatch
 from services.gateway.exchange import Exchange
@@ -26,6 +27,7 @@ from services.gateway.responses.writer import ResponseWriter
 from services.gateway.sse import KEEP_ALIVE
 from toolrail.errors import ToolrailError
 from toolrail.messages import Accepted, Failed
+from toolrail.telemetry import semconv
 
 log: Final = logging.getLogger(__name__)
 
@@ -90,6 +92,11 @@ class _Work:
 
     async def run(self) -> None:
         """Generate it, and keep what became of it, whatever that is."""
+        with self._gateway.telemetry.span("background response") as span:
+            span.set_attribute(semconv.REQUEST_ID, self._run.request_id)
+            tracing.describe_outcome(span, await self._outcome_of_run())
+
+    async def _outcome_of_run(self) -> Outcome:
         run = self._run
         generation = Generation(
             self._gateway,
@@ -112,8 +119,10 @@ class _Work:
             with anyio.CancelScope(shield=True):
                 await self._end()
             self._count(generation, model)
-            self._auditor.end_background(self._audit, self._outcome(generation, model))
+            outcome = self._outcome(generation, model)
+            self._auditor.end_background(self._audit, outcome)
             self.begun.set()
+        return outcome
 
     async def _accepted(self, generation: Generation) -> Accepted | None:
         """The Accepted, its input kept; None when it was refused."""
