@@ -301,7 +301,7 @@ OVERVIEW: Final = Dashboard(
         Panel(
             "Processes",
             "Registered on the bus, as the gateways see it.",
-            {"{{service}} {{state}}": "max by (service, state) (toolrail_live_instances)"},
+            {"{{peer}} {{state}}": "max by (peer, state) (toolrail_live_instances)"},
             "none",
             runbook="no-data.md",
         ),
@@ -322,8 +322,8 @@ QUALITY: Final = Dashboard(
     [
         Panel(
             "Calls by what became of them",
-            "valid; invalid: breaks its schema; unchecked: nobody looked; truncated: cut by a "
-            "limit; malformed: no call; empty: lacks all arguments; unknown_tool; missing: was due.",
+            "valid; invalid: breaks its schema; unchecked: nobody looked; truncated: by a limit; "
+            "malformed: no call; empty: lacks all arguments; unknown_tool; missing: was due.",
             rate(CALLS, "outcome", OF_BOTH),
             "cps",
             stacked=True,
@@ -346,8 +346,11 @@ QUALITY: Final = Dashboard(
         ),
         Panel(
             "Bad calls by model, parser and kind",
-            "Whose calls go wrong, and how.",
-            rate(CALLS, "model, family, outcome", f"{BAD},{OF_BOTH}"),
+            "Whose calls go wrong, and how. Only those that there are.",
+            {
+                "{{model}} {{family}} {{outcome}}": "sum by (model, family, outcome) "
+                f"(rate({CALLS}{{{BAD},{OF_BOTH}}}[$__rate_interval])) > 0"
+            },
             "cps",
             runbook="calls.md",
         ),

@@ -30,7 +30,7 @@ class ServedCollector(Collector):
         live = GaugeMetricFamily(
             "toolrail_live_instances",
             "Processes that are registered on the bus, as this gateway sees it.",
-            labels=["service", "state"],
+            labels=["peer", "state"],
         )
         for service in _SERVICES:
             instances = directory.instances(service)

@@ -1,0 +1,300 @@
+"""A stack of processes with faults on demand, and the real Prometheus that watches it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import yaml
+
+from benchmarks.processes import free_port
+from tests.compose.files import COMPOSE
+from tests.compose.processes import END_S, nats, process
+from tests.e2e.script import hermes
+from tests.e2e.tools import ask, tool
+from toolrail.api_keys import hash_of, new_key
+
+START_S: Final = 180.0
+POLL_S: Final = 0.5
+KEYS: Final = ("agents", "batch", "careless")
+DURATION: Final = re.compile(r"\b(\d+)([smhd])\b")
+SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+POINT_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "label": {"type": "string", "pattern": "^[a-z]+$"}},
+    "required": ["x"],
+}
+POINT: Final = tool("point", POINT_SCHEMA, strict=None)
+FREE: Final = tool("point", POINT_SCHEMA, strict=False)
+"""Its arguments are not held, only checked."""
+
+# The template's own words, tools among them, are part of the prompt: hence `case`.
+SCRIPT: Final[Sequence[Mapping[str, Any]]] = [
+    {"match": "case break", "token_ids": [], "finish": "error"},
+    {"match": "case wrong", "text": hermes("point", {"x": "no"}), "chunk_tokens": 4},
+    {"match": "case nothing", "text": hermes("point", {}), "chunk_tokens": 4},
+    {"match": "case stranger", "text": hermes("pint", {"x": 1}), "chunk_tokens": 4},
+    {"match": "case cut", "text": hermes("point", {"x": 1})[:30], "finish": "length"},
+    {"match": "case call", "text": hermes("point", {"x": 1}), "chunk_tokens": 2, "delay_ms": 5},
+    {"match": "case late", "text": "At last.", "ttft_ms": 6000},
+    {"match": "case slow", "text": "word " * 400, "chunk_tokens": 1, "delay_ms": 40},
+    {"match": "case talk", "text": "Some words, one by one. " * 4, "delay_ms": 10, "ttft_ms": 60},
+    {"match": "", "text": "Some words and <think> in the middle of them.", "chunk_tokens": 1},
+]
+
+
+def program(name: str) -> str:
+    """Where Debian's package has put it."""
+    found = shutil.which(name)
+    assert found, f"{name} is missing: install Debian's package prometheus"
+    return found
+
+
+def scaled(rules: Mapping[str, Any], by: int) -> dict[str, Any]:
+    """The rules with all times of windows and waits divided, so that minutes are seconds.
+
+    Thresholds stay as they are, those in seconds too.
+    """
+
+    def shorter(match: re.Match[str]) -> str:
+        return f"{int(match[1]) * SECONDS[match[2]] * 1000 // by}ms"
+
+    made: dict[str, Any] = json.loads(json.dumps(rules))
+    for group in made["groups"]:
+        for rule in group["rules"]:
+            rule["expr"] = re.sub(
+                r"(?<=\[)[^\]]+(?=\])|(?<=offset )\w+",
+                lambda found: DURATION.sub(shorter, found[0]),
+                rule["expr"],
+            )
+            if "for" in rule:
+                rule["for"] = DURATION.sub(shorter, rule["for"])
+    return made
+
+
+@dataclass
+class Service:
+    """One process of a service, which can be killed and started again at the same address."""
+
+    name: str
+    port: int
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    running: subprocess.Popen[bytes] | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def start(self) -> None:
+        """Start it; the end of the stack stops it."""
+        log = self.log.with_suffix(f".{time.monotonic_ns()}.log")
+        self.running = self._stack.enter_context(process(self.command, self.environment, log))
+
+    def kill(self) -> None:
+        """End it without a word."""
+        assert self.running is not None
+        self.running.kill()
+        self.running.wait(END_S)
+
+    def end(self) -> None:
+        """Tell it to stop."""
+        if self.running is not None and self.running.poll() is None:
+            self.running.terminate()
+
+    def stop(self) -> None:
+        """End whatever of it runs."""
+        self._stack.close()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """It does nothing during the block, as when it gets no CPU."""
+        assert self.running is not None
+        os.kill(self.running.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.running.pid, signal.SIGCONT)
+
+
+@dataclass
+class Watched:
+    """A running stack, and the Prometheus that watches it."""
+
+    api: httpx.Client
+    url: str
+    services: dict[str, list[Service]]
+    keys: dict[str, str]
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """The answer of Prometheus, now."""
+        answer = self.api.get("/api/v1/query", params={"query": query})
+        assert answer.status_code == 200, (query, answer.text)
+        return answer.json()["data"]["result"]
+
+    def ask_range(self, query: str, start_s: float, end_s: float, step_s: float) -> Any:
+        """Its answers over time."""
+        params = {"query": query, "start": start_s, "end": end_s, "step": step_s}
+        answer = self.api.get("/api/v1/query_range", params=params)
+        assert answer.status_code == 200, (query, answer.text)
+        return answer.json()["data"]["result"]
+
+    def firing(self) -> set[str]:
+        """Names of the alerts that fire now."""
+        found = self.ask('ALERTS{alertstate="firing"}')
+        return {each["metric"]["alertname"].removeprefix("Toolrail") for each in found}
+
+    @contextmanager
+    def client(self, key: str = "agents") -> Iterator[httpx.Client]:
+        """A client of the gateway."""
+        headers = {"authorization": f"Bearer {self.keys[key]}"}
+        with httpx.Client(base_url=self.url, timeout=90, headers=headers) as client:
+            yield client
+
+    def post(self, case: str, key: str = "agents", **more: Any) -> int:
+        """The status of a request of that case in the script; 0 where the connection broke."""
+        body = ask(f"case {case}", **more)
+        with self.client(key) as client, suppress(httpx.TransportError):
+            return client.post("/v1/chat/completions", json=body).status_code
+        return 0
+
+    def leave(self, case: str) -> None:
+        """Take a few lines of a stream, and leave."""
+        body = ask(f"case {case}", stream=True)
+        with (
+            self.client() as client,
+            suppress(httpx.TransportError),
+            client.stream("POST", "/v1/chat/completions", json=body) as response,
+        ):
+            for number, _ in enumerate(response.iter_lines()):
+                if number > 6:
+                    return
+
+
+@contextmanager
+def load(threads: int, work: Callable[[int], None]) -> Iterator[None]:
+    """`work` with the thread's number, again and again in threads, during the block."""
+    over = threading.Event()
+
+    def run(number: int) -> None:
+        while not over.is_set():
+            work(number)
+
+    running = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(threads)]
+    for thread in running:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in running:
+            thread.join(120)
+
+
+@contextmanager
+def watched(folder: Path, *, by: int, settings: Mapping[str, str]) -> Iterator[Watched]:
+    """The stack: all services, two workers of one model and one of another, and Prometheus.
+
+    `by`: what the times of the rules are divided by. `settings`: of all services, as variables.
+    """
+    script = folder / "script.jsonl"
+    script.write_text("".join(json.dumps(row) + "\n" for row in SCRIPT), "utf-8")
+    keys, records = {}, []
+    for name in KEYS:
+        keys[name], key_id = new_key()
+        records.append({"id": key_id, "name": name, "hash": hash_of(keys[name])})
+    (folder / "keys.json").write_text(json.dumps({"keys": records}), "utf-8")
+    with ExitStack() as running:
+        url = running.enter_context(nats(folder / "nats"))
+        gateway_port = free_port()
+        engine = ["--engine", "scripted", "--script", str(script)]
+        wanted = [
+            (
+                "gateway",
+                ["--port", str(gateway_port), "--api-keys-file", str(folder / "keys.json")],
+            ),
+            ("preprocessor", []),
+            ("postprocessor", []),
+            ("worker", engine),
+            ("worker", engine),
+            ("worker", [*engine, "--served-model-name", "demo-b"]),
+        ]
+        services: dict[str, list[Service]] = {}
+        for number, (name, flags) in enumerate(wanted):
+            port = free_port()
+            environment = {
+                "TOOLRAIL_NATS_URL": url,
+                "TOOLRAIL_METRICS_PORT": str(port),
+                "TOOLRAIL_LOG_FORMAT": "json",
+                **settings,
+            }
+            command = ["-m", f"services.{name}", *flags]
+            log = folder / f"{name}-{number}"
+            one = Service(name, port, command, environment, log)
+            running.callback(one.stop)
+            one.start()
+            services.setdefault(name, []).append(one)
+        # All at once: one after another would be six drains.
+        running.callback(lambda: [one.end() for some in services.values() for one in some])
+        prometheus_port = free_port()
+        running.enter_context(prometheus(folder, prometheus_port, services, by))
+        api = running.enter_context(
+            httpx.Client(base_url=f"http://127.0.0.1:{prometheus_port}", timeout=60)
+        )
+        gateway_url = f"http://127.0.0.1:{gateway_port}"
+        until_healthy(gateway_url, {"demo", "demo-b"}, folder)
+        yield Watched(api, gateway_url, services, keys)
+
+
+def prometheus(folder: Path, port: int, services: Mapping[str, Sequence[Service]], by: int) -> Any:
+    """With our rules and our way to name services; only discovery by DNS is replaced."""
+    config = yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text("utf-8"))
+    (job,) = (job for job in config["scrape_configs"] if job["job_name"] == "toolrail")
+    job.pop("dns_sd_configs")
+    job.pop("relabel_configs")
+    job["static_configs"] = [
+        {"targets": [f"127.0.0.1:{one.port}" for one in some], "labels": {"service": name}}
+        for name, some in services.items()
+    ]
+    rules = yaml.safe_load((COMPOSE / "prometheus/alerts.yml").read_text("utf-8"))
+    (folder / "alerts.yml").write_text(yaml.safe_dump(scaled(rules, by)), "utf-8")
+    config["scrape_configs"] = [job]
+    config["rule_files"] = [str(folder / "alerts.yml")]
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config), "utf-8")
+    command = [
+        program("prometheus"),
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--enable-feature=exemplar-storage",
+    ]
+    return process(
+        ["-c", "import os, sys; os.execv(sys.argv[1], sys.argv[1:])", *command],
+        {},
+        folder / "prometheus.log",
+    )
+
+
+def until_healthy(url: str, models: set[str], folder: Path) -> None:
+    """Until the gateway serves these models."""
+    deadline = time.monotonic() + START_S
+    while True:
+        with suppress(httpx.TransportError, ValueError):
+            if set(httpx.get(f"{url}/health", timeout=10).json()["models"]) == models:
+                return
+        if time.monotonic() > deadline:
+            logs = "\n".join(p.read_text(errors="replace")[-1500:] for p in folder.glob("*.log"))
+            raise AssertionError(logs)
+        time.sleep(POLL_S)
