@@ -74,6 +74,7 @@ def setup() -> None:
     make_venv()
     install_uv()
     install(device)
+    compile_packages()
     models = make_models()
     STAMP.write_text("\n".join([wanted, *models]) + "\n", encoding="utf-8")
     say("done")
@@ -220,6 +221,22 @@ def install(device: str) -> None:
             overrides.write_text(cpu_overrides(), encoding="utf-8")
             command += ["--overrides", str(overrides), *torch_source()]
         run(command, "the packages")
+
+
+def compile_packages() -> None:
+    """Byte code of all packages, once, where Python is told not to write it when it first imports.
+
+    Else every process of every test compiles what it imports: more than half of an engine's start.
+    A package may hold files that no Python reads, so that compiling cannot be held to succeed.
+    """
+    if not sys.dont_write_bytecode:
+        return
+    say("compiling the packages")
+    where = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    found = subprocess.run(
+        [str(PYTHON), "-c", where], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    subprocess.run([str(PYTHON), "-m", "compileall", "-qq", "-j", "0", found], check=False)
 
 
 def cpu_overrides() -> str:
