@@ -38,6 +38,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     )
     remove_all()
     podman("volume", "prune", "--force")
+    # Of yesterday's builds; today's are this one's cache.
+    podman("image", "prune", "--force", "--filter", "until=24h")
     tree = tmp_path_factory.mktemp("clone")
     copy_of_the_tree(tree)
     for name in DECOYS:

@@ -7,13 +7,15 @@ that entered them. Only the standard library is used here: the probe runs before
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -109,6 +111,24 @@ def install_tools(clock: Clock) -> None:
     attempt(command, "apt-get install", clock, quiet)
     if missing():
         raise NotHereError(f"Debian's packages did not bring {', '.join(missing())}")
+
+
+@contextmanager
+def turn(clock: Clock) -> Iterator[None]:
+    """The only run that uses the folder, during the block; what a killed one left is cleared."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    with (STATE / "lock").open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                clock.left_s("its turn: another run of these tests goes on")
+                time.sleep(1)
+        for path in (STATE / "tmp").glob("*"):
+            if not path.name.startswith("buildah-cache"):
+                shutil.rmtree(path, ignore_errors=True)
+        yield
 
 
 def configure(mode: str) -> None:
