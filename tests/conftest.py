@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import otlp
 from tests import stack as stacks
+from tests.cost import Cost
 
 # The same examples in every run, so that a change that is not at fault does not fail; HYPOTHESIS
 # set to `random` in the environment draws new ones. How long one takes is the machine's affair.
@@ -33,6 +34,10 @@ gc.disable()
 _ENGINE: Final = pytest.StashKey[stacks.Stack]()
 _SPANS: Final = pytest.StashKey[otlp.Receiver]()
 _OPEN: Final = pytest.StashKey[ExitStack]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Cost())
 
 
 @pytest.fixture
