@@ -89,6 +89,7 @@ async def streaming(client: httpx.AsyncClient, **more: Any) -> AsyncIterator[Non
 
 async def before_the_first_token(client: httpx.AsyncClient, worker: Worker) -> float:
     """Leaves as soon as a slot is taken; the moment of that."""
+    left = 0.0
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_ask, client, request("Ponder"))
         await worker.until_taken(1)
@@ -175,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     sys.stdout.write(f"{'ms until the slot is free':28}{'median':>8}{'p90':>8}{'most':>8}\n")
     for stage, seconds in found.items():
-        deciles = statistics.quantiles(seconds, n=10)
+        deciles = statistics.quantiles(seconds, n=10, method="inclusive")
         row = (statistics.median(seconds), deciles[-1], max(seconds))
         sys.stdout.write(f"{stage:28}" + "".join(f"{1e3 * each:>8.0f}" for each in row) + "\n")
     return 0 if max(map(max, found.values())) <= LIMIT_S else 1
