@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import tempfile
 from collections.abc import Callable
@@ -88,14 +89,22 @@ def _read(given: tuple[str, bytes]) -> None:
 
 # Whole requests.
 
-_PATHS: Final = st.sampled_from(
+_READ: Final = (
+    *("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+)
+_OTHERS: Final = (
+    *("/v1/models", "/v1/models/acme/demo", "/v1/responses/resp_" + "0" * 32, "/metrics"),
+    *("/v1/responses/resp_1/input_items", "/v1/responses/%00/cancel", "/health", "/live"),
+    *("/", "//", "/v1", "/v1/\x00", "/v1/chat/completions/", "/é"),
+)
+_METHODS: Final = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "BREW")
+# Most go where a body is read.
+_TARGETS: Final = st.sampled_from(
     [
-        *("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
-        *("/v1/models", "/v1/models/acme/demo", "/v1/responses/resp_" + "0" * 32, "/metrics"),
-        *("/v1/responses/resp_1/input_items", "/v1/responses/%00/cancel", "/health", "/live"),
+        *itertools.product(["POST"] * 50, _READ),
+        *itertools.product(_METHODS, (*_READ, *_OTHERS)),
     ]
-) | st.text(max_size=12).map(lambda text: "/" + text)
-_METHODS: Final = st.sampled_from(["GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "BREW"])
+)
 _QUERIES: Final = st.binary(max_size=12) | st.sampled_from(
     [b"stream=true&starting_after=1", b"limit=0", b"limit=9e9&after=x", b"include[]=a", b"%ff=%"]
 )
@@ -118,15 +127,21 @@ _NAMES: Final = st.sampled_from(
 )
 
 
+_KEYS: Final = st.sampled_from(
+    [[(b"x-api-key", _KEY.encode())], [(b"authorization", b"Bearer " + _KEY.encode())], []]
+)
+
+
 @st.composite
 def _requests(draw: st.DrawFn) -> tuple[bool, dict[str, Any], list[bytes]]:
     """Whether keys are in use, an ASGI scope, and the pieces of a body."""
+    method, path = draw(_TARGETS)
     scope = {
         "type": "http",
-        "method": draw(_METHODS),
-        "path": draw(_PATHS),
+        "method": method,
+        "path": path,
         "query_string": draw(_QUERIES),
-        "headers": draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=5)),
+        "headers": [*draw(_KEYS), *draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=5))],
     }
     whole = draw(st.sampled_from([whole for _, whole in CHECKS.values()]))
     body = draw(_bodies(whole) | st.just(json.dumps(whole).encode()))
@@ -171,17 +186,15 @@ async def _visited(made: Stack, scope: dict[str, Any], pieces: list[bytes]) -> N
     coming += [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> dict[str, Any]:
-        if coming:
-            return coming.pop(0)
-        return {"type": "http.disconnect"}
+        if not coming:
+            await anyio.sleep_forever()  # the client waits for its answer
+        return coming.pop(0)
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     with anyio.fail_after(30):
         await made.app(scope, receive, send)
-    if not sent:
-        return  # the client was taken for gone
     status = sent[0]["status"]
     assert status < 500, (status, sent)
     for name, value in sent[0]["headers"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
 from hypothesis import strategies as st
 
 from services.postprocessor.choice import Choice, Step
@@ -101,6 +102,8 @@ def _chosen(run: Run) -> None:
     whole = _turn(replace(run, runs=(ids,)))
     assert _turn(run) == whole
     assert _turn(replace(run, runs=tuple((token_id,) for token_id in ids))) == whole
+    if run.output.stop and whole[1].stop is None:  # stop strings that do not come change nothing
+        assert _turn(replace(run, output=msgspec.structs.replace(run.output, stop=()))) == whole
 
 
 def _turn(run: Run) -> tuple[Any, ...]:
