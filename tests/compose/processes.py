@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -28,14 +28,22 @@ def nats(folder: Path) -> Iterator[str]:
         anyio.run(server.stop)
 
 
-@contextmanager
 def process(
     command: list[str], environment: Mapping[str, str], log: Path
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """One of ours: `command` is what comes after Python."""
+    return program([sys.executable, *command], environment, log)
+
+
+@contextmanager
+def program(
+    command: list[str], environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
+    """Any, until the end of the block; it dies with the test too. Its output is added to `log`."""
     shim = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
-    with log.open("wb") as out:
+    with log.open("ab") as out:
         running = subprocess.Popen(
-            [*shim, sys.executable, *command],
+            [*shim, *command],
             cwd=ROOT,
             env=os.environ | environment,
             stdin=subprocess.DEVNULL,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,15 +21,15 @@ import pytest
 from nats.aio.client import Client
 
 from benchmarks.processes import free_port
+from tests.compose.processes import process, program
 from tests.e2e.sse import stream
 from tests.e2e.tools import SCHEMAS, ask, tool
 from toolrail.bus import access, subjects
 from toolrail.bus.embedded import server_binary
-from toolrail.cli import child, main
+from toolrail.cli import main
 
 pytestmark = pytest.mark.nats
 
-ROOT = Path(__file__).parents[2]
 START_S = 90.0
 PATIENCE_S = 60.0
 SERVICES = ("gateway", "preprocessor", "postprocessor", "worker")
@@ -43,7 +42,7 @@ class Secured:
     folder: Path
     port: int = field(default_factory=free_port)
     gateway_port: int = field(default_factory=free_port)
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    running: ExitStack = field(default_factory=ExitStack)
 
     @property
     def url(self) -> str:
@@ -57,30 +56,10 @@ class Secured:
         lines = (self.folder / "users" / f"{user}.env").read_text("utf-8").splitlines()
         return dict(line.split("=", 1) for line in lines) | {"TOOLRAIL_NATS_URL": self.url}
 
-    def start(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
-        shim = [sys.executable, "-I", "-S", child.__file__, str(os.getpid())]
-        with (self.folder / f"{name}.out").open("ab") as out:
-            self.running[name] = subprocess.Popen(
-                [*shim, *command],
-                cwd=ROOT,
-                env=os.environ | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-
     def start_service(self, service: str, *flags: str) -> None:
-        command = [sys.executable, "-m", f"services.{service}", *flags]
-        self.start(service, command, self.environment(service))
-
-    def stop(self) -> None:
-        for process in reversed(self.running.values()):
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        log = self.folder / f"{service}.out"
+        command = ["-m", f"services.{service}", *flags]
+        self.running.enter_context(process(command, self.environment(service), log))
 
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=f"http://127.0.0.1:{self.gateway_port}", timeout=60)
@@ -98,8 +77,7 @@ class Secured:
                 time.sleep(0.1)
 
 
-@contextmanager
-def server(secured: Secured) -> Iterator[None]:
+def start_server(secured: Secured) -> None:
     config = secured.folder / "nats.conf"
     config.write_text(
         f"listen: 127.0.0.1:{secured.port}\n"
@@ -109,7 +87,8 @@ def server(secured: Secured) -> Iterator[None]:
         'include "users/users.conf"\n',
         encoding="utf-8",
     )
-    secured.start("nats", [str(server_binary()), "-c", str(config)], {})
+    command = [str(server_binary()), "-c", str(config)]
+    secured.running.enter_context(program(command, {}, secured.folder / "nats.out"))
     deadline = time.monotonic() + START_S
     while True:
         try:
@@ -118,16 +97,14 @@ def server(secured: Secured) -> Iterator[None]:
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    yield
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     secured = Secured(tmp_path_factory.mktemp("secured"))
     assert main(["nats", "users", str(secured.folder / "users")]) == 0
-    with ExitStack() as stack:
-        stack.callback(secured.stop)
-        stack.enter_context(server(secured))
+    with secured.running:
+        start_server(secured)
         setup = [sys.executable, "-m", "toolrail.cli", "nats", "setup"]
         subprocess.run(
             [str(Path(sys.executable).with_name("toolrail")), *setup[3:]],
