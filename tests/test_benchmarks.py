@@ -56,3 +56,19 @@ def test_overload_refuses_politely_and_breaks_nothing(tmp_path: Path) -> None:
     assert over["whole"] > 0
     assert over["refused"] > 0
     assert "overloaded against not" in done.stdout
+
+
+def test_a_slot_is_measured_free_after_every_kind_of_leaving(tmp_path: Path) -> None:
+    kept = tmp_path / "cancel.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.cancel", "--times", "2", "--json", str(kept)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr  # 1: it took long, as a busy machine may
+    found = json.loads(kept.read_text())
+    assert list(found) == ["before the first token", "in the middle", "two choices", "cancel call"]
+    assert {len(seconds) for seconds in found.values()} == {2}
