@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from toolrail.grammars.recognising import recogniser
+from toolrail.parsing.custom import unwrapped
 from toolrail.schema.locations import as_object
 from toolrail.schema.validation import Violation, is_exhausted, validator
+from toolrail.tools import InputGrammar
 
 MAX_CHARACTERS: Final = 1 << 20
 """Longer texts are not kept to be checked; reading one of this length takes some 20 ms."""
@@ -21,6 +24,9 @@ NO_ARGUMENTS: Final = ("", "{}")
 """What `first_of` says of arguments that are none."""
 _MAX_BROKEN: Final = 4
 """Violations that are told of one check."""
+
+OF_GRAMMAR: Final = ("#/format/grammar",)
+"""What an input of a custom tool breaks."""
 
 Result: TypeAlias = Literal["valid", "invalid", "unknown_tool", "unchecked"]
 """`unchecked`: it could not be judged, or not within the bounds."""
@@ -52,6 +58,8 @@ class Verdict:
         if self.result == "unknown_tool":
             return "The model called a function that the request does not offer."
         what = f"The model's call of '{self.tool}'"
+        if self.broken == OF_GRAMMAR:
+            return f"{what} breaks its grammar."
         where = ", ".join(f"'{place}'" for place in self.broken)
         return f"{what if self.tool else 'The answer'} breaks its schema: {where}."
 
@@ -84,6 +92,26 @@ class Checker:
         return Verdict(self.tool, "unchecked" if found else "valid")
 
 
+class InputChecker:
+    """Checks inputs of a custom tool against the grammar that it declares."""
+
+    def __init__(self, tool: str, grammar: InputGrammar) -> None:
+        self.tool = tool
+        self._grammar = grammar
+
+    def at_once(self, text: str) -> None:
+        """A grammar takes a while to be read."""
+        del text
+
+    def in_full(self, text: str) -> Verdict:
+        """The verdict on the arguments in `text`, after some tenths of a second. Never raises."""
+        found = recogniser(self._grammar)
+        matches = None if found is None else found.matches(unwrapped(text))
+        if matches is False:
+            return Verdict(self.tool, "invalid", OF_GRAMMAR)
+        return Verdict(self.tool, "unchecked" if matches is None else "valid")
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A text that is to be checked.
@@ -93,7 +121,7 @@ class Check:
         text: None: it was too long to be kept.
     """
 
-    checker: Checker | None
+    checker: Checker | InputChecker | None
     text: str | None = None
 
     def at_once(self) -> Verdict | None:
@@ -116,7 +144,7 @@ class Check:
 class Kept:
     """The text of one call or answer, as far as it may be checked. O(1) for each piece."""
 
-    def __init__(self, checker: Checker) -> None:
+    def __init__(self, checker: Checker | InputChecker) -> None:
         self._checker = checker
         self._pieces: list[str] = []
         self._room = MAX_CHARACTERS

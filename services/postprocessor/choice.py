@@ -15,7 +15,14 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from services.postprocessor.checking import NO_ARGUMENTS, Check, Checker, Kept, first_of
+from services.postprocessor.checking import (
+    NO_ARGUMENTS,
+    Check,
+    Checker,
+    InputChecker,
+    Kept,
+    first_of,
+)
 from services.postprocessor.joining import joined
 from services.postprocessor.leaks import LeakWatch
 from services.postprocessor.logprobs import visible
@@ -83,7 +90,9 @@ class Plan:
     open_tools: frozenset[str] = frozenset()
     must_call: bool = False
     reasons: bool = False
-    checkers: Mapping[str, Checker] = field(default_factory=dict[str, Checker])
+    checkers: Mapping[str, Checker | InputChecker] = field(
+        default_factory=dict[str, Checker | InputChecker]
+    )
     answer: Checker | None = None
 
 

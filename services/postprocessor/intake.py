@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from services.postprocessor.admission import Admission
-from services.postprocessor.checking import Checker
+from services.postprocessor.checking import Checker, InputChecker
 from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.clock import Clock
 from services.postprocessor.failures import failure
@@ -276,13 +276,15 @@ def _plan(stream: Stream, card: ModelCard, tokenizer: Tokenizer, markers: Sequen
         open_tools=frozenset(checks.open_tools),
         must_call=spec.tool_choice in ("required", "named"),
         reasons=spec.reasoning_parser is not None or spec.starts_in == "reasoning",
-        checkers={
-            tool.name: Checker(tool.name, tool.parameters)
-            for tool in spec.tools
-            if tool.name in checks.tools
-        },
+        checkers={tool.name: _checker(tool) for tool in spec.tools if tool.name in checks.tools},
         answer=None if checks.answer is None else Checker("", checks.answer),
     )
+
+
+def _checker(tool: Tool) -> Checker | InputChecker:
+    if tool.grammar is not None:
+        return InputChecker(tool.name, tool.grammar)
+    return Checker(tool.name, tool.parameters)
 
 
 def _needs_arguments(tool: Tool) -> bool:

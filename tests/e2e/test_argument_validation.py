@@ -29,6 +29,8 @@ SCRIPT = [
         "text": hermes("tag", {"words": [LONG, "other", LONG]}),
         "chunk_tokens": 64,
     },
+    {"match": "patch well", "text": hermes("patch", {"input": "+a\n-b\n"})},
+    {"match": "patch badly", "text": hermes("patch", {"input": SECRET})},
     {"match": "someone else", "text": hermes("untag", {"words": []})},
 ]
 WORDS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
@@ -49,9 +51,8 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def failing(script: str) -> Iterator[pipeline.Pipeline]:
-    with pipeline.running(
-        "--script", script, "--tool-call-parser", "hermes", "--argument-validation", "fail"
-    ) as running:
+    flags = ("--script", script, "--tool-call-parser", "hermes", "--argument-validation", "fail")
+    with pipeline.running(*flags, "--structural-tag", '{"custom_grammars": true}') as running:
         yield running
 
 
@@ -72,7 +73,7 @@ def lax(script: str) -> Iterator[pipeline.Pipeline]:
 def post(where: pipeline.Pipeline, content: str, *, asks: bool = False, **fields: Any) -> Any:
     headers = {"x-toolrail-enforcement": "1"} if asks else {}
     with where.client(headers=headers) as client:
-        request = ask(content, tools=[tag()], **fields)
+        request = ask(content, **{"tools": [tag()], **fields})
         return client.post("/v1/chat/completions", json=request)
 
 
@@ -122,6 +123,23 @@ def test_under_fail_a_violation_after_output_ends_the_stream_with_an_error(
     assert not any(
         choice.get("finish_reason") for event in events for choice in event.get("choices", ())
     )
+
+
+PATCH = {"syntax": "lark", "definition": 'start: (("+" | "-") /[a-z]*/ "\\n")+'}
+
+
+def test_under_fail_an_input_is_held_to_its_grammar(failing: pipeline.Pipeline) -> None:
+    """The scripted engine pays no heed to the tag."""
+    tool = {
+        "type": "custom",
+        "custom": {"name": "patch", "format": {"type": "grammar", "grammar": PATCH}},
+    }
+    good, bad = (post(failing, content, tools=[tool]) for content in ("patch well", "patch badly"))
+    (call,) = good.json()["choices"][0]["message"]["tool_calls"]
+    assert call["custom"]["input"] == "+a\n-b\n"
+    assert (bad.status_code, bad.json()["error"]["code"]) == (502, "model_output")
+    assert "'patch' breaks its grammar" in bad.json()["error"]["message"]
+    assert SECRET not in bad.text
 
 
 def test_under_fail_what_is_valid_passes(failing: pipeline.Pipeline) -> None:

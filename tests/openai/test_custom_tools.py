@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,11 +31,15 @@ def chosen(name: str = "run_python") -> dict[str, Any]:
     return {"type": "custom", "custom": {"name": name}}
 
 
-def settled(request: ChatRequest, family: str = "hermes", **options: Any) -> Constraint:
+def settled(
+    request: ChatRequest, family: str = "hermes", *, fails: bool = False, **options: Any
+) -> Constraint:
     dialect = families.dialect(family, None)
     deployment = Deployment.of(
         dialect.family, options=TagOptions(**options), exclude_tools_when_none=True
     )
+    if fails:
+        deployment = replace(deployment, argument_validation="fail")
     settling = settle(request, Setting(deployment, dialect, family))
     verdict = None
     try:
@@ -136,10 +141,8 @@ def test_the_input_of_a_custom_tool_is_never_checked(scope: Any) -> None:
 
 # --- grammars that the deployment holds ---
 
-PATCH_TOOL = {
-    "type": "grammar",
-    "grammar": {"syntax": "lark", "definition": 'start: "*** " NAME\nNAME: /[a-z]+/'},
-}
+PATCH_GRAMMAR = 'start: "*** " NAME\nNAME: /[a-z]+/'
+PATCH_TOOL = {"type": "grammar", "grammar": {"syntax": "lark", "definition": PATCH_GRAMMAR}}
 CALL = '<tool_call>\n{"name": "run_python", "arguments": {"input": "%s"}}\n</tool_call>'
 
 
@@ -157,6 +160,17 @@ def test_a_grammar_is_held_in_the_call(choice: Any) -> None:
     (line,) = constraint.report.tools
     assert line.report.enforced == ("#/format/grammar",)
     assert constraint.checks.tools == ()
+
+
+def test_under_fail_what_a_grammar_holds_is_checked_too() -> None:
+    request = check_chat(body(tools=[custom(format=PATCH_TOOL), custom("b")]))
+    constraint = settled(request, fails=True, custom_grammars=True)
+    assert constraint.checks.tools == ("run_python",)
+    held, free = constraint.parse.tools
+    assert held.grammar == InputGrammar("lark", PATCH_GRAMMAR)
+    assert free.grammar is None
+    relaxed = settled(request, custom_grammars=True)
+    assert [tool.grammar for tool in relaxed.parse.tools] == [None, None]
 
 
 @pytest.mark.parametrize("options", [{"scope": "auto"}, {"schema": "strict"}])

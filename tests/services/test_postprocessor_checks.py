@@ -11,7 +11,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from services.postprocessor.checking import MAX_CHARACTERS, Check, Checker, Kept, Verdict
+from services.postprocessor.checking import (
+    MAX_CHARACTERS,
+    Check,
+    Checker,
+    InputChecker,
+    Kept,
+    Verdict,
+)
 from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.stream import Outcome
 from services.postprocessor.streams import Batch
@@ -23,7 +30,7 @@ from toolrail.events import CallEnd, assemble
 from toolrail.messages import Checks, ChoiceEnd, Output
 from toolrail.parsing import ParseSpec
 from toolrail.telemetry import Telemetry
-from toolrail.tools import Tool
+from toolrail.tools import InputGrammar, Tool
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -80,6 +87,17 @@ def test_expressions_are_never_matched_on_the_event_loop() -> None:
     assert checker.in_full('{"code": "abc"}').result == "valid"
     assert checker.in_full('{"code": "ABC"}').broken == ("#/code/pattern",)
     assert checker.at_once('{"code": 3}') == Verdict("f", "invalid", ("#/code/type",))
+
+
+def test_an_input_is_checked_against_the_tool_s_grammar() -> None:
+    digits = InputChecker("g", InputGrammar("regex", "[0-9]{2,}"))
+    texts = ['{"input": "12"}', '{"input": "1x"}', '{"other": 1}']
+    assert [digits.at_once(text) for text in texts] == [None] * 3
+    verdicts = [digits.in_full(text) for text in texts]
+    assert [verdict.result for verdict in verdicts] == ["valid", "invalid", "invalid"]
+    assert verdicts[1].message == "The model's call of 'g' breaks its grammar."
+    unread = InputChecker("g", InputGrammar("lark", "start: missing"))
+    assert unread.in_full(texts[0]).result == "unchecked"
 
 
 def test_a_text_that_is_too_long_is_not_kept() -> None:

@@ -26,8 +26,13 @@ def left_to_check(
     `answer` is the schema of the answer that the request asks for, if it gives one.
     """
     report = constraint.report
-    # The input of a custom tool is any text: what is no wrapper reaches the client as it is.
-    customs = {tool.name for tool in constraint.parse.tools if tool.kind == "custom"}
+    # The input of a custom tool is any text: what is no wrapper reaches the client as it is. One
+    # with a grammar is checked against that where violations fail.
+    customs = {
+        tool.name
+        for tool in constraint.parse.tools
+        if tool.kind == "custom" and tool.grammar is None
+    }
     tools = tuple(
         _judged(line, deployment, is_custom=line.name in customs) for line in report.tools
     )

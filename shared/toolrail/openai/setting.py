@@ -125,12 +125,23 @@ def tag_json(format_: TagFormat) -> str:
 
 
 def parse_spec(setting: Setting, policy: ToolPolicy) -> ParseSpec:
-    """What the parser is told: declared schemas, which give the types, without descriptions."""
+    """What the parser is told: declared schemas, which give the types, without descriptions.
+
+    Grammars of custom tools are held by the tag; where violations fail they are checked as well.
+    """
+    checked = setting.deployment.argument_validation == "fail"
     return ParseSpec(
         tool_parser=setting.tool_parser,
         reasoning_parser=setting.reasoning_parser,
         tools=tuple(
-            Tool(tool.name, tool.parameters, tool.strict, kind=tool.kind) for tool in policy.tools
+            Tool(
+                tool.name,
+                tool.parameters,
+                tool.strict,
+                kind=tool.kind,
+                grammar=tool.grammar if checked else None,
+            )
+            for tool in policy.tools
         ),
         tool_choice=policy.choice,
         starts_in=setting.starts_in,
