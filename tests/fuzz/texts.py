@@ -86,7 +86,11 @@ def _choices(draw: st.DrawFn) -> Run:
     known = st.sampled_from((*fragments(name), *_INPUTS)).map(TOKENIZER.encode_now)
     other = st.lists(st.integers(-1, TOKENIZER.vocab_size + 1), max_size=4)
     runs = draw(st.lists(known | other, max_size=12))
-    stop = st.lists(st.sampled_from(["a", "\n\n", "}}", "</", "é", "get_weather"]), max_size=2)
+    text = TOKENIZER.decode([token_id for run in runs for token_id in run])
+    at, size = draw(st.integers(0, len(text))), draw(st.integers(1, 12))
+    near = text[at : at + size]  # and one that begins like the text and goes on differently
+    known_stops = ["a", "\n\n", "}}", "</", "get_weather", near or "a", f"{near}\x01"]
+    stop = st.lists(st.sampled_from(known_stops), max_size=2)
     output = Output(
         stop=tuple(draw(stop)),
         include_stop=draw(st.booleans()),
