@@ -45,14 +45,14 @@ class Door:
         """Read the keys. Raises ConfigError."""
         self.cors = Cors(settings.cors_origins)
         self.keyring = Keyring.of(settings)
-        self._limits = Limits(clock)
+        self.limits = Limits(clock)
         self._meters = meters
         self._clock = clock
 
     async def follow_keys(self, every_s: float) -> None:
         """Take over changes of the key file. Runs until cancelled."""
         async for _ in self.keyring.changes(every_s):
-            self._limits.forget_all_but(self.keyring.ids())
+            self.limits.forget_all_but(self.keyring.ids())
 
     def identify(self, exchange: Exchange) -> None:
         """Find out whose request it is. Raises CallerError (401) where that must be known."""
@@ -73,9 +73,9 @@ class Door:
         if (key := exchange.key) is None or exchange.method != METERED:
             yield visit
             return
-        account = self._limits.account(key)
+        account = self.limits.account(key)
         try:
-            entry = self._limits.enter(account, exchange.declared_bytes)
+            entry = self.limits.enter(account, exchange.declared_bytes)
         except LimitError as error:
             self._meters.refusals.labels(error.reason).inc()
             raise
@@ -94,7 +94,7 @@ class Door:
     @contextmanager
     def running(self, key: KeyRecord | None) -> Generator[None]:
         """Count a generation for which no request of its key waits among those that run at once."""
-        account = None if key is None else self._limits.account(key)
+        account = None if key is None else self.limits.account(key)
         if account is not None:
             account.running += 1
         try:
@@ -106,7 +106,7 @@ class Door:
     def charge(self, key: KeyRecord | None, tokens: int) -> None:
         """Charge what was generated for a key while no request of it waited."""
         if key is not None:
-            self._limits.account(key).charge(tokens, self._clock())
+            self.limits.account(key).charge(tokens, self._clock())
             self._meters.key_tokens.labels(key.name).inc(tokens)
 
     def need_metrics(self, exchange: Exchange) -> None:

@@ -16,6 +16,7 @@ from services.gateway.exchange import BodyBudget
 from services.gateway.metrics import Meters
 from services.gateway.peers import Peers
 from services.gateway.responses.runs import Runs
+from services.gateway.sharing import Sharing
 from services.gateway.streams import Streams
 from services.gateway.take_over import TakeOver
 from toolrail.bus.port import Bus
@@ -63,6 +64,7 @@ class Gateway:
     admission: Admission
     bodies: BodyBudget
     door: Door
+    sharing: Sharing
     stored: StoredResponses
     runs: Runs
     auditor: Auditor
@@ -73,6 +75,7 @@ class Gateway:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.runs.serve)
             tasks.start_soon(self.take_over.serve)
+            tasks.start_soon(self.sharing.serve, self.settings.limits_exchange_s)
             tasks.start_soon(self.peers.watch, self.streams.lose)
 
     @classmethod
@@ -90,6 +93,7 @@ class Gateway:
         streams.on_lost = take_over.begin
         runs = Runs(runtime.bus, runtime.instance, settings.max_background)
         meters.background.set_function(runs.__len__)
+        door = Door(settings, meters)
         return cls(
             settings=settings,
             instance=runtime.instance,
@@ -103,7 +107,10 @@ class Gateway:
             take_over=take_over,
             admission=Admission(settings.max_streams),
             bodies=BodyBudget(settings.held_body_bytes),
-            door=Door(settings, meters),
+            door=door,
+            sharing=Sharing(
+                runtime.bus, runtime.directory, runtime.instance, door.limits, door.keyring
+            ),
             stored=StoredResponses(runtime.bus.documents),
             runs=runs,
             auditor=auditor_of(settings, runtime.bus, runtime.metrics),

@@ -64,6 +64,10 @@ class Keyring:
         """Whether a key is asked for."""
         return self._path is not None
 
+    def record(self, key_id: str) -> KeyRecord | None:
+        """The record of that id, if it is in force."""
+        return self._records.get(key_id)
+
     def ids(self) -> Collection[str]:
         """Those in force."""
         return self._records.keys()

@@ -3,17 +3,18 @@
 Budgets refill evenly, a sixtieth a second, and hold a minute's worth: a burst of that size passes,
 the average never exceeds the limit. What a request will use is not known when it comes: it is let
 in on an estimate and charged what it used when it is over, so a budget may go into debt and has to
-earn it back. The state is this process's own; several gateways do not know of each other.
+earn it back. What other gateways say is charged as well, see `sharing`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from toolrail.api_keys import KeyRecord
 from toolrail.errors import CallerError
+from toolrail.messages import KeyUse
 
 Reason: TypeAlias = Literal["requests", "tokens", "concurrency"]
 
@@ -76,11 +77,27 @@ class Budget:
 
 
 class Account:
-    """What one key has left."""
+    """What one key has left.
 
-    __slots__ = ("concurrent", "requests", "running", "tokens")
+    Attributes:
+        running: its requests that are answered here now.
+        new_requests: what it used here that other gateways have not been told, as `new_tokens`.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "concurrent",
+        "key",
+        "new_requests",
+        "new_tokens",
+        "requests",
+        "running",
+        "tokens",
+    )
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.new_requests = 0
+        self.new_tokens = 0
         self.requests: Budget | None = None
         self.tokens: Budget | None = None
         self.concurrent: int | None = None
@@ -96,6 +113,16 @@ class Account:
         """Spend tokens, into debt if need be; a negative number gives back."""
         if self.tokens is not None:
             self.tokens.spend(tokens, now)
+            self.new_tokens += tokens
+
+    def news(self) -> KeyUse | None:
+        """What the other gateways are to know, if anything; it is told once."""
+        limited = self.requests or self.tokens or self.concurrent is not None
+        if not limited or not (self.new_requests or self.new_tokens or self.running):
+            return None
+        use = KeyUse(self.key, self.new_requests, self.new_tokens, self.running)
+        self.new_requests = self.new_tokens = 0
+        return use
 
     def headers(self, now: float) -> list[tuple[str, bytes]]:
         """What is left, as OpenAI's API says it; nothing for what is not limited."""
@@ -133,15 +160,20 @@ class Entry:
 
 
 class Limits:
-    """The accounts of all keys that were seen."""
+    """The accounts of all keys that were seen.
+
+    Attributes:
+        running_elsewhere: requests that other gateways answer now, by the id of their key.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
+        self.running_elsewhere: Mapping[str, int] = {}
         self._clock = clock
         self._accounts: dict[str, Account] = {}
 
     def account(self, record: KeyRecord) -> Account:
         """The account of a key, with its limits as they are now."""
-        account = self._accounts.setdefault(record.id, Account())
+        account = self._accounts.setdefault(record.id, Account(record.id))
         account.follow(record, self._clock())
         return account
 
@@ -149,7 +181,8 @@ class Limits:
         """Let a request in whose body is that long. Raises LimitError, with nothing spent."""
         now = self._clock()
         estimate = body_bytes // _BYTES_PER_TOKEN + 1
-        if account.concurrent is not None and account.running >= account.concurrent:
+        running = account.running + self.running_elsewhere.get(account.key, 0)
+        if account.concurrent is not None and running >= account.concurrent:
             text = f"{account.concurrent} requests at once"
             raise LimitError("concurrency", text, 1.0)
         asked: tuple[tuple[Reason, Budget | None, int], ...] = (
@@ -161,9 +194,22 @@ class Limits:
                 raise LimitError(reason, f"{budget.limit} {reason} per minute", wait_s)
         if account.requests is not None:
             account.requests.spend(1, now)
+            account.new_requests += 1
         account.charge(estimate, now)
         account.running += 1
         return Entry(account, estimate, self._clock)
+
+    def news(self) -> Iterator[KeyUse]:
+        """What other gateways are to know: what was used since the last call, and what runs."""
+        return (use for account in self._accounts.values() if (use := account.news()) is not None)
+
+    def used_elsewhere(self, record: KeyRecord, use: KeyUse) -> None:
+        """Charge what another gateway let in."""
+        account, now = self.account(record), self._clock()
+        if account.requests is not None:
+            account.requests.spend(use.requests, now)
+        if account.tokens is not None:
+            account.tokens.spend(use.tokens, now)
 
     def forget_all_but(self, ids: Collection[str]) -> None:
         """Drop the accounts of keys that are gone; their running requests end as they would."""

@@ -162,6 +162,8 @@ class GatewaySettings(CommonSettings):
         api_keys_file: TOML or JSON file of the keys that may use the API (`toolrail key new` makes
             them); empty: no key is asked for.
         api_keys_reload_s: how often that file is looked at for changes.
+        limits_exchange_s: how often gateways tell each other what keys with limits use, so that a
+            limit holds for all of them together; 0: each counts for itself.
         cors_origins: web origins whose pages may use the API, comma-separated, or `*`; empty: none.
         audit: where a record of every request is kept: `off`, `file:PATH`, `jetstream` (the stream
             TOOLRAIL_AUDIT), `otlp` (logs, to --otlp-endpoint) or `otlp:URL`.
@@ -202,6 +204,7 @@ class GatewaySettings(CommonSettings):
     background_timeout_s: float = 3600.0
     api_keys_file: str = ""
     api_keys_reload_s: float = 1.0
+    limits_exchange_s: float = 0.5
     cors_origins: str = ""
     audit: str = "off"
     audit_content: ContentMode = "redacted"

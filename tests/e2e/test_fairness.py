@@ -33,15 +33,18 @@ SCRIPT: Final = (
 WEIGHTS: Final = {"occupant": 1, "one": 1, "three": 3, "idle": 1}
 PATIENCE_S: Final = 240.0
 WAITING: Final = "toolrail_postprocessor_waiting_streams"
+RUNNING: Final = "toolrail_worker_running"
 
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     file = tmp_path_factory.mktemp("keys") / "keys.toml"
-    return file, {
+    keys = {
         owner: made(file, "--owner", owner, "--weight", str(weight))
         for owner, weight in WEIGHTS.items()
     }
+    keys["pair"] = made(file, "--owner", "pair", "--concurrent-requests", "2")
+    return file, keys
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +114,7 @@ async def crowd(running: stacks.Stack, keys: dict[str, str]) -> AsyncIterator[Cr
     ):
         made_crowd = Crowd(client, see, keys, tasks)
         tasks.start_soon(made_crowd.occupy)
-        await made_crowd.until("worker", "toolrail_worker_running", SLOTS)
+        await made_crowd.until("worker", RUNNING, SLOTS)
         yield made_crowd
         made_crowd.occupants.cancel()
 
@@ -162,3 +165,31 @@ async def test_a_postprocessor_that_dies_with_a_full_room_loses_nobody(
         await people.until("postprocessor", WAITING, SLOTS + 2 * each)
         os.kill(stack.pids("postprocessor")[0], signal.SIGKILL)
     assert sorted(people.order) == sorted(["one", "three"] * each)
+
+
+async def test_a_limit_holds_for_both_gateways_together(
+    stack: stacks.Stack, keys: tuple[Path, dict[str, str]]
+) -> None:
+    """Each gateway alone would let one more in: the two that run are at one or at both of them."""
+    headers = {"authorization": f"Bearer {keys[1]['pair']}", "connection": "close"}
+
+    async def status(text: str) -> int:
+        body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
+        async with httpx.AsyncClient(base_url=stack.base_url, timeout=PATIENCE_S) as client:
+            response = await client.post("/v1/chat/completions", json=body, headers=headers)
+            return response.status_code
+
+    async with inside(stack) as see, anyio.create_task_group() as tasks:
+        for number in range(2):
+            tasks.start_soon(status, "Occupy")
+            with anyio.fail_after(PATIENCE_S):
+                while await see.total("worker", RUNNING) <= number:  # noqa: ASYNC110
+                    await anyio.sleep(0.05)
+        refused = 0
+        with anyio.fail_after(PATIENCE_S):
+            while refused < 12:  # on new connections, which come to either
+                refused = refused + 1 if await status("Answer") == 429 else 0
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(PATIENCE_S):
+        while await status("Answer") != 200:  # noqa: ASYNC110
+            await anyio.sleep(0.05)
