@@ -22,7 +22,7 @@ up: setup ## Run the whole stack. ENGINE=vllm|scripted PORT=8000 ARGS="…"
 	@$(VENV)/toolrail up --engine $(ENGINE) --port $(PORT) $(ARGS)
 
 test: setup ## Run every test, with real NATS servers and a real engine.
-	@$(VENV)/python -m pytest -m "not slow and not operations"
+	@$(VENV)/python -m pytest -m "not slow and not operations and not containers"
 
 test-fast: setup ## Run the unmarked tests: no server, no engine.
 	@$(VENV)/python -m pytest
