@@ -97,11 +97,14 @@ def shown(value: float, unit: str) -> str:
     return _UNITS.get(unit, lambda v: _scaled(v, _SHORT))(value)
 
 
-def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers from at most `low` to at least `high`."""
-    span = max(high - low, 1e-9)
+def ticks(low: float, high: float, about: int, unit: str = "short") -> list[float]:
+    """Round numbers, round in the unit, from at most `low` to at least `high`."""
+    factor = 1.0
+    if unit in ("bytes", "Bps"):
+        factor = 1024.0 ** math.floor(math.log(max(high, 1.0), 1024))
+    span = max((high - low) / factor, 1e-9)
     magnitude = 10.0 ** math.floor(math.log10(span / about))
-    step = next(s * magnitude for s in _STEPS if s * magnitude * about >= span)
+    step = next(s * magnitude for s in _STEPS if s * magnitude * about >= span) * factor
     first = math.floor(low / step)
     last = math.ceil(high / step - 1e-9)
     return [n * step for n in range(first, max(last, first + 1) + 1)]
@@ -215,7 +218,7 @@ def _timeseries(
     plot = _Box(box.x + 62, box.y + 26, box.w - 74, box.h - 26 - 18 - 13 * len(rows) - 6)
     layers = _stacked(lines) if is_stacked else [line.points for line in lines]
     values = [v for points in layers for _, v in points if not math.isnan(v)] or [0.0]
-    marks = ticks(min(0.0, *values), max(values) or 1.0, 4)
+    marks = ticks(min(0.0, *values), max(values) or 1.0, 4, unit)
     low, high = marks[0], marks[-1]
 
     def x_of(seconds: float) -> float:

@@ -41,6 +41,8 @@ EVERYDAY: Final[Sequence[tuple[str, Mapping[str, Any]]]] = [
     ("talk", {"model": "demo-b"}),
     ("talk", {"tools": [POINT], "tool_choice": "none"}),
     ("cut", {"tools": [FREE]}),
+    ("odd", {"tools": [FREE]}),
+    ("words", {}),
     ("talk", {"model": "absent", "key": "careless"}),
     ("talk", {"temperature": 9, "key": "careless"}),
 ]
@@ -48,7 +50,7 @@ EVERYDAY: Final[Sequence[tuple[str, Mapping[str, Any]]]] = [
 
 def everyday(stack: Watched) -> ExitStack:
     """Traffic that is well, with the few mistakes that clients always make."""
-    weights = (8, 5, 4, 5, 4, 2, 1, 1, 1)
+    weights = (8, 5, 4, 5, 4, 2, 1, 0.3, 0.5, 1, 1)
 
     def work(number: int) -> None:
         dice = random.Random(time.monotonic_ns() + number)
@@ -76,6 +78,7 @@ def faults(stack: Watched, minute_s: float) -> None:
     def broken(_: int) -> None:
         stack.post("break")
         stack.leave("slow")
+        stack.knock()
         time.sleep(0.5)
 
     time.sleep(2 * minute_s)

@@ -107,8 +107,8 @@ def a_round(watched: Watched) -> None:
     assert watched.post("words", model="absent", key="careless") == 404
     assert watched.post("words", temperature=9, key="careless") == 400
     assert watched.post("break") == 500
-    with watched.client() as client:
-        assert client.get("/v1/models", headers={"authorization": "Bearer no"}).status_code == 401
+    assert watched.post("odd", tools=[FREE]) == 200
+    assert watched.knock() == 401
     watched.leave("slow")
 
 
@@ -236,7 +236,7 @@ def test_the_death_of_all_workers_raises_its_alerts_and_new_ones_end_them(
         until_fired(watched, WORKERS - {"Overloaded"})
     for worker in workers:
         worker.start()
-    until_healthy(watched.url, {"demo", "demo-b"}, workers[0].log.parent)
+    until_healthy(watched.url, {"demo", "demo-b"}, watched.services)
     with good(watched):
         until_quiet(watched)
 
