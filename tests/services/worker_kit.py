@@ -32,6 +32,7 @@ from toolrail.messages import (
 )
 from toolrail.service import Runtime, serving
 from toolrail.settings import WorkerSettings
+from toolrail.telemetry import Telemetry
 from toolrail.tokens import Tokenizer
 
 MODEL = "tiny"
@@ -169,6 +170,7 @@ async def working(
     *,
     broker: MemoryBroker | None = None,
     bus: MemoryBus | None = None,
+    telemetry: Telemetry | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A runner of `engine` on a fresh bus (or on `broker`, or over `bus`), stopped at the end."""
@@ -179,7 +181,7 @@ async def working(
     await bus.subscribe(REPLY, inbox.receive)
     own = replace(SETTINGS, **settings)
     async with (
-        serving("worker", own, own_bus) as runtime,
+        serving("worker", own, own_bus, telemetry=telemetry) as runtime,
         anyio.create_task_group() as tasks,
     ):
         bench = Bench(bus, runtime, inbox)

@@ -63,6 +63,7 @@ def test_it_is_bounded_and_the_oldest_goes_first(mode: Any) -> None:
 
 
 def test_no_half_of_a_secret_is_left_where_it_is_cut() -> None:
-    for length in range(900, 1000):
-        text = put(Content("redacted", max_bytes=1000), said("x" * length + " " + KEY))[NAME]
+    content = Content("redacted", max_bytes=1000)
+    for length in range(900, 1000, 3):
+        text = put(content, said("x" * length + " " + KEY))[NAME]
         assert "sk-proj" not in text

@@ -162,11 +162,6 @@ class Telemetry:
         self.enabled = provider is not None
 
     @property
-    def sent_spans(self) -> int:
-        """Spans that the receiver has."""
-        return self._exporter.sent if self._exporter is not None else 0
-
-    @property
     def dropped_spans(self) -> int:
         """Spans lost so far: the queue was full, or the receiver away."""
         return self._exporter.lost if self._exporter is not None else 0

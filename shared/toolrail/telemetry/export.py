@@ -79,15 +79,9 @@ class CountedExporter(SpanExporter):
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._queued = 0
-        self._sent = 0
         self._lost = 0
         self._told_s = -_TELL_AGAIN_S
         self._given_up = False
-
-    @property
-    def sent(self) -> int:
-        """Spans that the receiver has."""
-        return self._sent
 
     @property
     def lost(self) -> int:
@@ -116,7 +110,6 @@ class CountedExporter(SpanExporter):
         result = SpanExportResult.FAILURE if self._given_up else self._exporter.export(spans)
         taken = result is SpanExportResult.SUCCESS
         with self._lock:
-            self._sent += len(spans) * taken
             self._lost += len(spans) * (not taken)
         if not taken and not self._given_up:
             self._tell()
