@@ -31,7 +31,7 @@ PINS = ("constraints.txt", "constraints-gpu.txt")
 PYTHON_CANARY = "jinja2==2.4.1"
 NPM_CANARY = ("lodash", "4.17.4")
 CANARY_TIMEOUT_S = 60
-AUDIT_TIMEOUT_S = 300  # one question a package
+AUDIT_TIMEOUT_S = 240  # one question a package
 
 OK, FOUND, NOT_RUN = 0, 1, 2
 
@@ -206,9 +206,9 @@ def read_pip_audit(report: dict[str, Any]) -> Report:
 def audited_locks(folders: Sequence[Path], registry: str | None) -> Report:
     """What is known of the packages in the lock files of `folders`."""
     with tempfile.TemporaryDirectory() as made:
-        if not npm_audit(npm_canary(Path(made)), registry).advisories:
+        if not npm_audit(npm_canary(Path(made)), registry, CANARY_TIMEOUT_S).advisories:
             raise UnreachableError("the registry knows no advisory of a version that has some")
-    return merged([npm_audit(folder, registry) for folder in folders])
+    return merged([npm_audit(folder, registry, AUDIT_TIMEOUT_S) for folder in folders])
 
 
 def npm_canary(folder: Path) -> Path:
@@ -221,14 +221,14 @@ def npm_canary(folder: Path) -> Path:
     return folder
 
 
-def npm_audit(folder: Path, registry: str | None) -> Report:
+def npm_audit(folder: Path, registry: str | None, timeout_s: int) -> Report:
     """What npm reports of a lock file. Works on a copy: npm may write."""
     with tempfile.TemporaryDirectory() as copy:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(folder / name, copy)
         command = [*npm(), "audit", "--audit", "--json", "--package-lock-only"]
         command += ["--fetch-retries=1", *(["--registry", registry] if registry else [])]
-        said = output(command, Path(copy), AUDIT_TIMEOUT_S)
+        said = output(command, Path(copy), timeout_s)
     lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
     return read_npm_audit(said, len(lock["packages"]) - 1)
 
