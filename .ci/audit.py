@@ -30,7 +30,7 @@ ACCEPTED = ROOT / ".ci" / "advisories.toml"
 PINS = ("constraints.txt", "constraints-gpu.txt")
 PYTHON_CANARY = "jinja2==2.4.1"
 NPM_CANARY = ("lodash", "4.17.4")
-CANARY_TIMEOUT_S = 60
+CANARY_TIMEOUT_S = 120
 AUDIT_TIMEOUT_S = 240  # one question a package
 
 OK, FOUND, NOT_RUN = 0, 1, 2
