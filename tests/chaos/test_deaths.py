@@ -182,12 +182,11 @@ async def test_streams_of_killed_workers_are_finished_by_others(
     assert [each.answer for each in heard] == [whole.answer] * STREAMS
 
 
-@pytest.mark.parametrize("service", ["worker", "postprocessor"])
-async def test_who_hangs_and_comes_back_disturbs_nobody(stack: stacks.Stack, service: str) -> None:
-    """Its registration lapses, its streams move; what it says when it wakes up counts no more."""
+async def test_a_worker_that_hangs_and_comes_back_disturbs_nobody(stack: stacks.Stack) -> None:
+    """Its registration lapses, its streams move; what it writes when it wakes up counts no more."""
     async with client_of(stack) as client:
         whole = await one(client, "Look")
-        hung = stack.pids(service)[0]
+        hung = stack.pids("worker")[0]
 
         async def strike(heard: Sequence[Heard]) -> None:
             while not all(each.arguments for each in heard):  # noqa: ASYNC110 (nobody tells)
