@@ -36,6 +36,13 @@ SCRIPT: Final[list[dict[str, Any]]] = [
     {"match": "please die", "text": f"{SECRET} and more of it.", "die_after": 2},
     {"match": "", "text": f"Words, {SECRET}, and <tool_call> among them.", "chunk_tokens": 2},
 ]
+PATIENCE: Final = {
+    "TOOLRAIL_ACK_WAIT_S": "60",
+    "TOOLRAIL_REGISTRATION_TTL_S": "60",
+    "TOOLRAIL_HAND_OVER_TIMEOUT_S": "60",
+}
+"""On a busy machine nothing is tried twice that would then be traced twice."""
+
 ROOT: Final = "gateway POST /v1/chat/completions"
 PREPARED: Final = ["gateway send prepare", "preprocessor process prepare"]
 STREAM: Final = [
@@ -120,7 +127,9 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     flags = stack.scripted("--script", str(script), "--replicas", "worker=2")
     with (
         otlp.receiver() as receiver,
-        stack.running(folder, *flags, "--otlp-endpoint", receiver.url) as running,
+        stack.running(
+            folder, *flags, "--otlp-endpoint", receiver.url, environment=PATIENCE
+        ) as running,
         running.client() as client,
     ):
         yield Traced(client, receiver, running)
@@ -277,7 +286,9 @@ def test_content_is_there_where_it_is_wanted_and_redacted(
     flags = stack.scripted("--script", str(script), "--trace-content", "redacted")
     with (
         otlp.receiver() as receiver,
-        stack.running(folder, *flags, "--otlp-endpoint", receiver.url) as running,
+        stack.running(
+            folder, *flags, "--otlp-endpoint", receiver.url, environment=PATIENCE
+        ) as running,
         running.client() as client,
     ):
         _, trace = Traced(client, receiver, running).trace(
