@@ -136,7 +136,7 @@ def test_workers_scale_on_what_waits_and_the_others_on_late_loops() -> None:
         name: [t["metadata"].get("query", "") for t in scaler["spec"]["triggers"]]
         for name, scaler in of_kind("ScaledObject", "keda").items()
     }
-    assert any("num_pending" in query for query in queries.pop("worker"))
+    assert any("waiting_streams" in query for query in queries.pop("worker"))
     for name, asked in queries.items():
         assert any("event_loop_lag" in q and f'service="{name}"' in q for q in asked), name
 
