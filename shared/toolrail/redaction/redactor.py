@@ -45,6 +45,8 @@ _DATA_URL: Final = re.compile(
 )
 _HIDDEN: Final = b"[redacted:"
 """What every placeholder begins with."""
+_ESCAPE: Final = re.compile(rb"\\(?:[bfnrt]|u[0-9A-Fa-f]{4})")
+"""What JSON and most languages write for characters, and what ends in a letter or a digit."""
 _VARIETY: Final = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
 """What so much base64 always has, and a long word seldom."""
 _BARE_MEDIA: Final = re.compile(r"[A-Za-z0-9+/_-]{512,}={0,2}\s*\Z")
@@ -206,11 +208,17 @@ class Redactor:
         ]
 
     def _find_into(self, found: list[Found], data: bytes, offset: int, limit: int) -> None:
-        for rule in (*self._any.which(data), *self._own):
-            for start, end in self._spans(rule, data):
-                found.append(Found(start + offset, end + offset, rule))
-                if len(found) > limit:
-                    return
+        known: set[Found] = set()
+        for form in _forms(data):
+            for rule in (*self._any.which(form), *self._own):
+                for start, end in self._spans(rule, form):
+                    place = Found(start + offset, end + offset, rule)
+                    if place in known:
+                        continue
+                    known.add(place)
+                    found.append(place)
+                    if len(found) > limit:
+                        return
 
     def _spans(self, rule: int, data: bytes) -> Iterator[Span]:
         narrow = NARROWED.get(self._names[rule])
@@ -221,3 +229,13 @@ class Redactor:
         for start, end in spans:
             for first, last in narrow(data[start:end]):
                 yield start + first, start + last
+
+
+def _forms(data: bytes) -> Iterator[bytes]:
+    """`data`, and with blanks for its escapes where it has some; every place stays the same.
+
+    In JSON that was cut, and in code, a word behind an escape begins after the escape's letter.
+    """
+    yield data
+    if b"\\" in data:
+        yield _ESCAPE.sub(lambda escape: b" " * len(escape[0]), data)
