@@ -114,9 +114,12 @@ def test_every_api_and_all_that_was_asked_until_the_end(audited: Audited) -> Non
     (begun,) = [record for record in records if record["response"] is record["error"] is None]
     assert later.id in {begun["response_id"], *(r["response_id"] for r in answers)}
 
+    begun_and_ended(audited)
 
-def test_what_runs_when_the_stack_ends_has_its_record(audited: Audited) -> None:
-    """A client in the middle of a stream, and a Ctrl-C."""
+
+def begun_and_ended(audited: Audited) -> None:
+    """A client in the middle of a stream when the stack gets its Ctrl-C."""
+    before = len(audited.read())
     with openai.OpenAI(base_url=f"{audited.stack.base_url}/v1", api_key="none") as client:
         chunks = client.chat.completions.create(
             model="demo", messages=[{"role": "user", "content": "Count"}], stream=True
@@ -127,5 +130,7 @@ def test_what_runs_when_the_stack_ends_has_its_record(audited: Audited) -> None:
         assert audited.stack.end() == 0
         with contextlib.suppress(openai.APIError):
             list(chunks)
-    (record,) = audited.read()
-    assert record["response"]["choices"][0]["items"][0]["text"].startswith("1 2")
+    records = audited.read()
+    assert len(records) == before + 1
+    (last,) = [record for record in records if "Count" in str(record["request"])]
+    assert last["response"]["choices"][0]["items"][0]["text"].startswith("1 2")

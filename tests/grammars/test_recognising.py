@@ -31,7 +31,7 @@ def test_texts_are_told_apart(name: str) -> None:
     assert told == {text: text in good for text in told}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(CASES)), st.integers(0, 9), EDITS)
 def test_texts_near_them_are_told_as_lark_tells_them(name: str, pick: int, edits: list) -> None:
     definition, good, bad = CASES[name]
@@ -57,7 +57,7 @@ def test_a_long_patch_costs_no_more_a_line_than_a_short_one() -> None:
     assert recognise.matches(long, 5 * steps) is True
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.from_regex(r"\A[ab(c]?[|*+?a-c]{0,4}\Z") | st.sampled_from([r"(ab|c){2,3}d?", r"[^a]*b"]),
     st.text("abcd|", max_size=6),

@@ -12,10 +12,12 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from services.gateway.audit.auditor import Auditor
 from services.gateway.audit.entry import Budget, Transcript, joined
 from services.gateway.audit.record import Record
+from services.gateway.audit.setup import auditor_of
 from services.gateway.audit.sink import SinkError
 from services.gateway.audit.sinks import sink_of
 from services.gateway.audit.writing import Line
@@ -452,6 +454,14 @@ async def test_off_keeps_nothing() -> None:
 def test_settings_that_name_no_sink(audit: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         sink_of(GatewaySettings(audit=audit), MemoryBroker().connect())
+
+
+def test_records_that_are_required_need_a_place(tmp_path: Path) -> None:
+    bus, registry = MemoryBroker().connect(), CollectorRegistry()
+    with pytest.raises(ConfigError, match="audit_required: needs"):
+        auditor_of(GatewaySettings(audit_required=True), bus, registry)
+    with pytest.raises(ConfigError, match="redaction_file"):
+        auditor_of(GatewaySettings(redaction_file=str(tmp_path / "none")), bus, registry)
 
 
 async def test_the_bus_keeps_records() -> None:

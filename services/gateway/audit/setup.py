@@ -9,6 +9,7 @@ from services.gateway.audit.metrics import AuditMeters
 from services.gateway.audit.sinks import sink_of
 from services.gateway.audit.writing import Writer
 from toolrail.bus.port import Bus
+from toolrail.errors import ConfigError
 from toolrail.redaction import redactor
 from toolrail.settings import GatewaySettings
 
@@ -17,6 +18,8 @@ def auditor_of(settings: GatewaySettings, bus: Bus, registry: CollectorRegistry)
     """It. Raises ConfigError, also for a file of rules that would be used by nobody."""
     rules = redactor(settings.redaction_file)
     sink = sink_of(settings, bus)
+    if sink is None and settings.audit_required:
+        raise ConfigError("audit_required", "needs a place for the records: --audit")
     if sink is None:
         return Auditor(settings, None, None, AuditMeters(registry))
     writer = Writer(
