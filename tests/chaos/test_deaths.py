@@ -96,7 +96,9 @@ def up(folder: Any, *flags: str) -> Any:
     ]
     # The workers': a job whose worker is gone comes to another soon, however often that takes.
     usual += ["--ack-wait-s", "1", "--max-deliveries", "100"]
-    return stacks.running(folder, *stacks.scripted(*usual, *flags))
+    # The postprocessors': a worker that lives sends again what another one owned, however late.
+    patient = {"TOOLRAIL_ACK_WAIT_S": "60"}
+    return stacks.running(folder, *stacks.scripted(*usual, *flags), environment=patient)
 
 
 @pytest.fixture(scope="module")
