@@ -79,6 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # what is there now lives to the end, and is not looked through again
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
     # By the mark too: a mere parameter may be called the same.
     wanted = any(

@@ -25,19 +25,28 @@ def test_events_do_not_depend_on_the_cuts(family: str) -> None:
         text = case.text
         streams = {
             "given": case.chunks,
-            "whole": [text],
             "characters": text,
             "random": list(random_cuts(text, case.id)),
         }
-        for at in random.Random(case.id).sample(range(len(text) + 1), min(2, len(text) + 1)):
-            streams[f"cut at {at}"] = [text[:at], text[at:]]
         whole = parse(case.spec, [text], cut=case.cut)
+        assert shown(whole) == case.events, case.id
         for cut, chunks in streams.items():
             turn = parse(case.spec, chunks, cut=case.cut)
             assert shown(turn) == case.events, (case.id, cut)
             assert turn == whole, (case.id, cut)  # the arguments' own bytes too
             for wire_id, call in zip(case.wire_ids, turn.calls, strict=True):
                 assert wire_id in (None, call.id), (case.id, cut)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("family", FAMILIES)
+def test_some_cuts_in_two(family: str) -> None:
+    for case in cases(family):
+        whole = parse(case.spec, [case.text], cut=case.cut)
+        places = range(len(case.text) + 1)
+        for at in random.Random(case.id).sample(places, min(4, len(places))):
+            turn = parse(case.spec, [case.text[:at], case.text[at:]], cut=case.cut)
+            assert turn == whole, (case.id, at)
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ from toolrail.events import assemble
 from toolrail.families import dialect, families
 from toolrail.tokens import Detokenizer, Tokenizer
 
+pytestmark = pytest.mark.exhaustive
+
 END_OF_SENTENCE = "<｜end▁of▁sentence｜>"
 MOST_SKIPPED = 0.08
 
@@ -65,7 +67,6 @@ def foreign(case: Case, others: frozenset[str]) -> bool:
     return any(marker in case.text for marker in others)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", FAMILIES)
 def test_events_survive_the_tokens(family: str) -> None:
     skipped, found = 0, cases(family)

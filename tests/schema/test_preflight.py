@@ -171,8 +171,8 @@ def nested_arrays(depth: int) -> dict[str, object]:
 
 
 def test_hostile_depth_costs_no_stack() -> None:
-    assert check(nested_arrays(100_000)) is None
-    deep = nested_arrays(100_000)
+    assert check(nested_arrays(20_000)) is None
+    deep = nested_arrays(20_000)
     innermost: Any = deep["properties"]
     innermost = innermost["a"]
     while "items" in innermost:
@@ -180,7 +180,7 @@ def test_hostile_depth_costs_no_stack() -> None:
     innermost["not"] = {}
     fault = check(deep)
     assert fault is not None
-    assert fault.path == "#/properties/a" + "/items" * 100_000 + "/not"
+    assert fault.path == "#/properties/a" + "/items" * 20_000 + "/not"
 
 
 def test_hostile_object_depth_stops_at_the_eleventh_level() -> None:
