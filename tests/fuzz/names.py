@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from hypothesis import strategies as st
 
 from services.gateway.ids import client_request_id
@@ -91,6 +92,13 @@ def _redacted(text: str) -> None:
     assert _REDACTOR.text(clean, Counter()) == clean
 
 
+def _document(data: bytes) -> None:
+    """A body, whole or cut: what comes of it is JSON that holds none of the secrets."""
+    clean = msgspec.json.encode(_REDACTOR.body(data, Counter()))
+    assert _KEY.encode() not in clean
+    assert msgspec.json.encode(_REDACTOR.body(clean, Counter())) == clean
+
+
 _RECORD: Final[dict[str, Any]] = {
     "id": _KEY_ID,
     "name": "n",
@@ -109,6 +117,24 @@ _PARENT: Final = mutated(st.just(b"00-" + b"ab" * 16 + b"-" + b"cd" * 8 + b"-01"
 _SECRETS: Final = st.sampled_from(
     [_KEY, "a@b.example", "4111111111111111", "password: x", "Bearer y"]
 )
+
+_GLUE: Final = st.sampled_from(
+    [" ", "\n", "\t", '"', "'", "é", "(", ",", ":", "\\", "\r\n", "\u2028"]
+)
+_TEXTS: Final = st.lists(
+    st.tuples(_GLUE, _SECRETS | st.text(max_size=6)).map("".join), max_size=5
+).map(lambda parts: "".join(parts) + " ")
+_DOCUMENTS: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
+    max_leaves=6,
+).map(lambda value: json.dumps(value).encode())
+
+
+def _cut(given: tuple[bytes, int]) -> bytes:
+    data, at = given
+    return data[: len(data) - at]
+
 
 TARGETS: Final = (
     Target("keys", st.tuples(_HEADERS, _HEADERS), _keys, bounded=200),
@@ -151,5 +177,12 @@ TARGETS: Final = (
         st.lists(_SECRETS | _ODD | st.text(max_size=8), max_size=8).map(" ".join),
         _redacted,
         bounded=100,
+    ),
+    Target(
+        "redaction-of-bodies",
+        st.tuples(_DOCUMENTS, st.integers(0, 12)).map(_cut),
+        _document,
+        found=(f'{{"a": "x\\n{_KEY}'.encode(),),
+        bounded=80,
     ),
 )
