@@ -131,6 +131,8 @@ class Meters:
             ["outcome"],
             registry=registry,
         )
+        for outcome in ("done", "failed"):  # a series that begins with its first event has no rate
+            self.take_overs.labels(outcome)
         self.background = Gauge(
             "toolrail_background_responses",
             "Responses being generated without a client.",

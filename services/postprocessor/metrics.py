@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from services.postprocessor.checking import Result
 from services.postprocessor.choice import Recovery
 from services.postprocessor.pace import Line
-from services.postprocessor.run import Cause
+from services.postprocessor.run import Cause, Drop
 from services.postprocessor.stream import Dead
 from toolrail.tools import ToolChoice
 
@@ -138,6 +138,8 @@ class PostprocessorMetrics:
             self.migrations.labels(cause)
         for reason in get_args(Dead):
             self.dead_letters.labels(reason)
+        for reason in get_args(Drop):
+            self.dropped.labels(reason)
         self._met: set[tuple[str, str]] = set()
 
     @property

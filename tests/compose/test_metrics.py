@@ -14,8 +14,8 @@ from tests.compose.metrics_table import PAGE, page, rows
 from tests.e2e.script import hermes
 from tests.e2e.tools import ask, tool
 
-MANY = 250
-"""Of each kind of caller-given text, four kinds: a thousand names."""
+MANY = 1000
+"""Names of tools; every fourth is also one of a model, a path and a method."""
 SCRIPT = [
     {"match": "case wrong", "text": hermes("point", {"x": "no"})},
     {"match": "case nothing", "text": hermes("point", {})},
@@ -115,15 +115,18 @@ def test_what_callers_write_makes_no_series(running: pipeline.Pipeline) -> None:
             for service, registry in running.metrics.items()
         }
 
-    def a_kind(client: httpx.Client, name: str) -> None:
-        said(client, "words", model=name)
-        client.get(f"/v1/{name}")
-        client.request(name.upper(), "/v1/models")
-        said(client, "call", tools=[tool(name, SCHEMA, strict=None)], user=name)
+    def named(client: httpx.Client, names: list[str]) -> None:
+        schema = {"type": "object"}
+        offered = [tool(name, schema, strict=None) for name in names]
+        assert said(client, "words", tools=offered, tool_choice="none", user=names[0]) == 200
+        for name in names[: len(names) // 4]:
+            assert said(client, "words", model=name) == 404
+            assert client.get(f"/v1/{name}").status_code == 404
+            assert client.request(name.upper(), "/v1/models").status_code == 405
 
     with httpx.Client(base_url=running.base_url, timeout=60) as client:
-        a_kind(client, "first")
+        named(client, ["first", "second", "third", "fourth"])
         before = count()
-        for number in range(MANY):
-            a_kind(client, f"name{number}")
+        for start in range(0, MANY, 100):
+            named(client, [f"name{number}" for number in range(start, start + 100)])
     assert count() == before
