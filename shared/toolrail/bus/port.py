@@ -136,7 +136,7 @@ class KeyValue(Protocol):
 
 
 class ObjectStore(Protocol):
-    """Immutable blobs by name. A name that is `subjects.blob_name` of the data never clashes."""
+    """Immutable blobs by name: a name stands for the same data for ever."""
 
     async def put(self, name: str, data: bytes, *, ttl_s: float | None = None) -> None:
         """Store `data`; storing the same name again is a no-op. It expires after `ttl_s`, if given.

@@ -57,11 +57,6 @@ def model_token(model: str) -> str:
     return f"{slug}-{hashlib.blake2b(model.encode(), digest_size=5).hexdigest()}"
 
 
-def blob_name(data: bytes) -> str:
-    """The name of `data` in the object store: its content hash."""
-    return f"sha256-{hashlib.sha256(data).hexdigest()}"
-
-
 def work(model: str) -> str:
     """Subject of a model's jobs."""
     return f"{PREFIX}.work.{model_token(model)}"
@@ -110,11 +105,6 @@ KEY_USES: Final = f"{PREFIX}.uses"
 def gateway_of(events_subject: str) -> str:
     """The gateway instance whose `events` subject this is."""
     return events_subject.removeprefix(f"{PREFIX}.out.")
-
-
-def postprocessor_of(tokens_subject: str) -> str:
-    """The postprocessor instance whose `tokens` subject this is."""
-    return tokens_subject.removeprefix(f"{PREFIX}.post.")
 
 
 def kind(subject: str) -> str:

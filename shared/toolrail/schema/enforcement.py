@@ -96,11 +96,6 @@ class SchemaReport:
             if note.status == "dropped" and not note.path.endswith("/format")
         )
 
-    @property
-    def needs_check(self) -> bool:
-        """True when something is left to be checked after generation."""
-        return any(note.status in ("relaxed", "checked_after") for note in self.notes)
-
     def unchecked(self) -> SchemaReport:
         """The report where nothing is checked after generation."""
         notes = (

@@ -7,7 +7,7 @@ the normaliser sees keywords side by side and never an `allOf` or a `$ref`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -98,10 +98,6 @@ class Gathered:
     by_reference: bool = False
     faults: list[tuple[str, Reason]] = field(default_factory=list[tuple[str, Reason]])
     over_budget: bool = False
-
-    def having(self, keyword: str) -> Iterator[Source]:
-        """The sources that have the keyword."""
-        return (source for source in self.sources if keyword in source)
 
 
 class Document:
