@@ -127,7 +127,8 @@ class TakeOver:
                 )
             return decode_reply(answer)
         except DecodeError:
-            log.exception("a stream could not be handed on")
+            about = {"request_id": stream.request_id}
+            log.exception("a stream could not be handed on", extra=about)
             return failure("internal", "internal error", request_id=stream.request_id)
         except DeadlineError:
             # Whoever was asked may have taken it without being heard: the next one must outrank it.

@@ -282,7 +282,8 @@ class Runner:
         try:
             await run.item.ack()
         except FaultError as error:  # it will be delivered again, and is known to run then
-            log.warning("could not acknowledge a job: %s", error)
+            about = {"request_id": run.job.request_id, "reason": str(error)}
+            log.warning("could not acknowledge a job", extra=about)
         finally:
             run.settled.set()
 
@@ -394,7 +395,9 @@ class Runner:
                     try:
                         await run.item.in_progress()
                     except FaultError as error:
-                        log.warning("could not renew a job: %s", error)
+                        about = {"request_id": run.job.request_id, "reason": str(error)}
+                        with self._telemetry.attached(run.item.trace_headers):
+                            log.warning("could not renew a job", extra=about)
 
     async def _drain(self) -> None:
         self._stopping = True
