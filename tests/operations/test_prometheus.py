@@ -160,8 +160,9 @@ WORKERS: Final = {
     "DeadLetters",
     "Overloaded",
 }
-ENDS_LATER: Final = {"ErrorsBurnSlow", "FirstEventBurnSlow", "CallsBurnSlow"}
-"""Their short window is six hours, twelve minutes here: promtool shows how they end."""
+ENDS_ELSEWHERE: Final = {"ErrorsBurnSlow", "FirstEventBurnSlow", "CallsBurnSlow", "EventLoopLate"}
+"""Promtool shows how they end: six hours are twelve minutes here, and loops may be late for other
+reasons on a busy machine."""
 
 
 def until_fired(watched: Watched, wanted: set[str]) -> None:
@@ -173,9 +174,9 @@ def until_fired(watched: Watched, wanted: set[str]) -> None:
         time.sleep(POLL_S)
 
 
-def until_quiet(watched: Watched) -> None:
+def until_quiet(watched: Watched, raised: set[str]) -> None:
     deadline = time.monotonic() + FAULT_S
-    while still := watched.firing() - ENDS_LATER:
+    while still := watched.firing() & raised - ENDS_ELSEWHERE:
         assert time.monotonic() < deadline, still
         time.sleep(POLL_S)
 
@@ -189,20 +190,20 @@ def good(watched: Watched) -> Any:
 
 
 def test_faults_raise_their_alerts_and_their_end_ends_them(watched: Watched) -> None:
-    faults: list[tuple[str, dict[str, Any]]] = [
-        ("break", {}),
-        ("late", {}),
-        ("late", {"model": "demo-b"}),
-        ("wrong", {"tools": [FREE]}),
-        ("stranger", {"tools": [FREE]}),
-        ("cut", {"tools": [FREE]}),
-        ("words", {}),
+    late = [("late", {"model": model}, 0.1) for model in ("demo", "demo-b") for _ in range(7)]
+    faults: list[tuple[str, dict[str, Any], float]] = [
+        *late,  # six seconds each: as many as the slots, to be a good part of all answers
+        ("break", {}, 0.2),
+        ("wrong", {"tools": [FREE]}, 1.5),
+        ("stranger", {"tools": [FREE]}, 1.5),
+        ("cut", {"tools": [FREE]}, 1.5),
+        ("words", {}, 1.5),
     ]
 
     def work(number: int) -> None:
-        text, more = faults[number]
-        watched.post(text, **more)
-        time.sleep(0.1)
+        case, more, pause_s = faults[number]
+        watched.post(case, **more)
+        time.sleep(pause_s)
 
     def stall(_: int) -> None:
         with watched.services["preprocessor"][0].held():
@@ -212,8 +213,7 @@ def test_faults_raise_their_alerts_and_their_end_ends_them(watched: Watched) -> 
     with load(len(faults), work), load(1, stall):
         until_fired(watched, QUALITY)
     with good(watched):
-        until_quiet(watched)
-    assert watched.ask('count(ALERTS{alertstate="firing"}) or vector(0)')
+        until_quiet(watched, QUALITY)
 
 
 def test_the_death_of_all_workers_raises_its_alerts_and_new_ones_end_them(
@@ -238,7 +238,7 @@ def test_the_death_of_all_workers_raises_its_alerts_and_new_ones_end_them(
         worker.start()
     until_healthy(watched.url, {"demo", "demo-b"}, watched.services)
     with good(watched):
-        until_quiet(watched)
+        until_quiet(watched, WORKERS)
 
 
 def until(watched: Watched, query: str) -> None:
