@@ -60,6 +60,7 @@ def streamed(client: openai.OpenAI, messages: list[Any]) -> tuple[dict[str, Any]
     return {**message, "tool_calls": calls} if calls else message, finish
 
 
+@pytest.mark.exhaustive
 def test_twenty_tool_turns_with_all_that_was_said_before(client: openai.OpenAI) -> None:
     messages: list[Any] = [{"role": "user", "content": "Begin."}]
     ids: set[str] = set()

@@ -54,6 +54,7 @@ def postprocessor(running: Cluster) -> Node:
     return found
 
 
+@pytest.mark.exhaustive
 async def test_a_stream_whose_worker_is_killed_goes_on_with_another(running: Cluster) -> None:
     async with running.client() as client:
         whole = await streamed(client, None)
