@@ -17,6 +17,7 @@ from toolrail.messages import (
     Room,
     Rooms,
     Sampling,
+    decode_cancel,
     decode_job,
     encode,
 )
@@ -220,6 +221,17 @@ async def test_who_waited_at_one_that_died_waits_its_turn_here_before_the_owners
         assert (await served(b, 2))[OUT:] == ["old", f"a{OUT:03}"]
         again = [decode_job(item.payload).attempt for item in b.worker.items][OUT]
         assert again == 1
+
+
+async def test_whoever_had_a_stream_before_is_told_to_let_go_of_it() -> None:
+    async with bench() as b:
+        await another(b)
+        heard: list[bytes] = []
+        await b.worker.bus.subscribe(subjects.control("post-2"), heard.append)
+        assert isinstance(await b.gateway.hand_over(stream("r", term=16)), Accepted)
+        await until(lambda: heard)
+        cancel = decode_cancel(heard[0])
+        assert (cancel.request_id, cancel.term, cancel.choice) == ("r", 16, None)
 
 
 async def test_choices_wait_as_jobs_of_their_own() -> None:
