@@ -108,6 +108,7 @@ def test_the_line_and_the_queue_are_measured(running: pipeline.Pipeline) -> None
     assert (line.labels, line.value) == ({"model": "demo"}, 0)
 
 
+@pytest.mark.exhaustive
 def test_what_callers_write_makes_no_series(running: pipeline.Pipeline) -> None:
     def count() -> dict[str, int]:
         return {
