@@ -31,7 +31,7 @@ RULES = COMPOSE / "prometheus/alerts.yml"
 SETTINGS: Final = {
     "TOOLRAIL_WORKER_WAIT_S": "40",
     "TOOLRAIL_MIGRATION_LIMIT": "10",
-    "TOOLRAIL_MAX_WAITING_PER_SLOT": "2",
+    "TOOLRAIL_MAX_WAITING_PER_SLOT": "1",
 }
 
 
@@ -155,7 +155,6 @@ WORKERS: Final = {
     "ServiceDown",
     "NoData",
     "NoModel",
-    "Migrations",
     "QueueOld",
     "DeadLetters",
     "Overloaded",
