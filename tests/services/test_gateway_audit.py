@@ -412,6 +412,7 @@ async def test_what_is_not_kept_when_the_process_ends_is_counted() -> None:
         await answered(s)
         await s.gateway.auditor.finish(0.05)
         assert len(s.gateway.auditor) == 1  # the sink has it, whether it keeps it or not
+        assert s.metric("toolrail_gateway_audit_records_total", outcome="failed") == 1
         s.tasks.cancel_scope.cancel()
 
 

@@ -14,7 +14,7 @@ import pytest
 from services.gateway.audit.files import FileSink
 from services.gateway.audit.otlp import OtlpSink
 from services.gateway.audit.sink import SinkError
-from services.gateway.audit.sinks import sink_of
+from services.gateway.audit.sinks import StreamSink, sink_of
 from services.gateway.audit.writing import Line
 from tests import otlp
 from toolrail.bus.memory import MemoryBroker
@@ -153,6 +153,15 @@ async def test_a_receiver_that_refuses_is_a_sink_that_is_away() -> None:
         await logs.write([line(1)])
         receiver.until_logs(1)
         await logs.close()
+
+
+async def test_a_bus_that_takes_less_by_now_is_a_sink_that_is_away() -> None:
+    bus = MemoryBroker().connect()
+    stream = StreamSink(bus.audit, bus.max_payload_bytes, 5.0)
+    await stream.open()
+    with pytest.raises(SinkError):
+        await stream.write([line(1), line(2, bus.max_payload_bytes)])
+    await stream.write([line(3)])
 
 
 def test_settings_that_name_a_sink(tmp_path: Path) -> None:

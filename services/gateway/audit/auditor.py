@@ -174,8 +174,8 @@ class Auditor:
         with anyio.move_on_after(timeout_s, shield=True):
             while len(self):
                 await self._write_next()
-        if self._queue:
-            self._lost(len(self._queue), "failed", "the process ends")
+        if left := len(self):  # with those that the sink has and has not said that it keeps
+            self._lost(left, "failed", "the process ends")
             self._queue.clear()
 
     async def close(self) -> None:

@@ -80,12 +80,12 @@ class StreamSink:
 
     async def write(self, lines: Sequence[Line]) -> None:
         """Append all of them at once; the server leaves out what it has already."""
-        failures: list[FaultError] = []
+        failures: list[FaultError | ValueError] = []
 
         async def append(line: Line) -> None:
             try:
                 await self._records.append(line.data, record_id=line.id, timeout_s=self._timeout_s)
-            except FaultError as error:
+            except (FaultError, ValueError) as error:  # the latter: the server takes less by now
                 failures.append(error)
 
         async with anyio.create_task_group() as tasks:
