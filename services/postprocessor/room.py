@@ -153,8 +153,9 @@ class WaitingRoom:
     def check(self) -> None:
         """Settle whatever may have been missed, and look at all lines anew. O(jobs)."""
         for line in list(self._lines.values()):
-            for out in list(line.out.values()):
-                self.settle(out.ticket.stream)
+            tickets = (out.ticket for out in line.out.values())
+            for stream in {ticket.stream.request_id: ticket.stream for ticket in tickets}.values():
+                self.settle(stream)
         self._changed.update(self._lines)
 
     def ready(self, now_s: float) -> list[Ticket]:
