@@ -30,7 +30,7 @@ def main() -> int:
     try:
         with machine.turn(clock):
             return tested(prepare(clock))
-    except machine.NotHereError as reason:
+    except (machine.NotHereError, OSError) as reason:  # a disk, a folder, a program of the machine
         return not_run(str(reason))
 
 
