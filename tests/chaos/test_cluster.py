@@ -77,9 +77,10 @@ async def test_one_of_three_servers_leaves_under_load(tmp_path: Path, sign: sign
     print(f"\n{sign.name}: {load.tally}")  # noqa: T201 (with -s)
     if sign == signal.SIGUSR2:
         # A question on its way to a connection that is being closed is lost, and its client told so
-        # before anything of it was accepted; what was accepted is answered.
+        # before anything of it was accepted; what was accepted is answered. How many meet one is
+        # the machine's affair: not more than are on their way.
         assert set(fates) <= {"answered", "refused"}, load.tally
-        assert fates["refused"] <= 2, load.tally
+        assert fates["refused"] <= STREAMS, load.tally
     else:
         assert set(fates) <= {"answered", "failed", "refused"}, load.tally
         assert fates["answered"] >= BEFORE - STREAMS, load.tally

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.anyio]
 SLOTS: Final = 4
 SCRIPT: Final = (
     {"match": "Occupy", "text": "x", "ttft_ms": 3_600_000},
-    {"match": "Answer", "text": "one two three four", "delay_ms": 5},
+    {"match": "Answer", "text": "one two three four", "delay_ms": 25},
 )
 WEIGHTS: Final = {"occupant": 1, "one": 1, "three": 3, "idle": 1}
 PATIENCE_S: Final = 240.0
@@ -180,6 +180,9 @@ async def test_a_limit_holds_for_both_gateways_together(
             return response.status_code
 
     async with inside(stack) as see, anyio.create_task_group() as tasks:
+        with anyio.fail_after(PATIENCE_S):
+            while await see.total("worker", RUNNING):  # noqa: ASYNC110 (what others left ends)
+                await anyio.sleep(0.05)
         for number in range(2):
             tasks.start_soon(status, "Occupy")
             with anyio.fail_after(PATIENCE_S):
