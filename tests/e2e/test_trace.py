@@ -33,7 +33,7 @@ SCRIPT: Final[list[dict[str, Any]]] = [
     {"match": "please call", "text": f"Well. {hermes('look', ARGUMENTS)}", "chunk_tokens": 3},
     {"match": "please break", "token_ids": [], "finish": "error"},
     {"match": "please cut", "text": hermes("look", ARGUMENTS)[:48], "finish": "length"},
-    {"match": "please die", "text": f"{SECRET} and more of it.", "die_after": 2},
+    {"match": "please die", "text": f"{SECRET} and more of it.", "die_after": 2, "delay_ms": 100},
     {"match": "", "text": f"Words, {SECRET}, and <tool_call> among them.", "chunk_tokens": 2},
 ]
 PATIENCE: Final = {
