@@ -71,6 +71,20 @@ async def test_a_full_file_makes_room_and_the_oldest_go(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+async def test_room_that_could_not_be_made_is_made_later(tmp_path: Path) -> None:
+    path, in_the_way = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1" / "in the way"
+    in_the_way.mkdir(parents=True)
+    async with sink(path, max_bytes=150, files=2) as file:
+        await file.write([line(1, 80)])
+        for _ in range(2):
+            with pytest.raises(SinkError, match="cannot write"):
+                await file.write([line(2, 80)])
+        in_the_way.rmdir()
+        in_the_way.parent.rmdir()
+        await file.write([line(2, 80)])
+    assert [numbers(tmp_path / name) for name in ("audit.jsonl.1", "audit.jsonl")] == [[1], [2]]
+
+
 async def test_a_single_file_begins_anew(tmp_path: Path) -> None:
     async with sink(tmp_path / "a", max_bytes=150, files=1) as file:
         for number in range(3):

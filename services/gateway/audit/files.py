@@ -97,10 +97,10 @@ class FileSink:
         os.ftruncate(self._file, self._size)
 
     def _write(self, data: bytes) -> None:
+        if self._file < 0:  # making room failed half-way
+            self._open_file()
         if self._size and self._size + len(data) > self._max_bytes:
             self._rotate()
-        if self._file < 0:
-            self._open_file()
         try:
             rest = memoryview(data)
             while rest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -40,6 +41,8 @@ class OtlpSink:
     max_record_bytes: int = _MAX_REQUEST_BYTES
 
     def __init__(self, endpoint: str, instance: str, timeout_s: float) -> None:
+        # It says so with every batch that is not taken; the auditor does once.
+        logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
         self._place = f"{endpoint.rstrip('/')}/v1/logs"
         self._exporter = OTLPLogExporter(
             endpoint=self._place, timeout=timeout_s, max_request_size=0
