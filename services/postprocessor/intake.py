@@ -129,6 +129,9 @@ class Intake:
             raise _refusal(stream, "unavailable", f"no worker serves {stream.model!r} now")
         tokenizer = await self._tokenizer(stream, card)
         # No await from here to the table: the bound is exact.
+        if self._streams.passed(stream.request_id, stream.term):
+            # A preprocessor that had hung hands it over: nobody hears it, and its jobs are done.
+            raise _refusal(stream, "unavailable", "a later owner has this stream")
         if (full := self._admission.full(stream)) is not None:
             raise _refusal(stream, "overloaded", full)
         if (former := self._streams.release(stream.request_id)) is not None:
@@ -141,7 +144,7 @@ class Intake:
             self._admission.adopt(request)
         if stream.term:
             await self._take_over(stream, request, until - anyio.current_time())
-        if stream.started is not None:
+        if stream.started is not None or request.over:  # its client may have left meanwhile
             return
         at_once = self._admission.enter(request, self._clock.seconds())
         refusals = await self._queue(request, at_once, until - anyio.current_time())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import anyio
 import pytest
 
 from tests.services.postprocessor_bench import CARD, MODEL, Bench, bench, stream, turns, until
@@ -11,7 +12,9 @@ from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
 from toolrail.messages import (
     Accepted,
+    Cancel,
     Failed,
+    Held,
     Instance,
     Job,
     Room,
@@ -232,6 +235,45 @@ async def test_whoever_had_a_stream_before_is_told_to_let_go_of_it() -> None:
         await until(lambda: heard)
         cancel = decode_cancel(heard[0])
         assert (cancel.request_id, cancel.term, cancel.choice) == ("r", 16, None)
+
+
+async def test_a_stream_that_a_later_owner_had_is_not_taken_from_a_preprocessor_that_had_hung() -> (
+    None
+):
+    """Its jobs would be repetitions to the queue, so it would fill a place until its deadline."""
+    async with bench() as b:
+        let_go = encode(Cancel(request_id="r", reason="taken over", term=16))
+        await b.gateway.bus.publish(subjects.control("post-1"), let_go)
+        await turns()
+        late = await b.gateway.hand_over(stream("r"))
+        assert isinstance(late, Failed)
+        assert late.code == "unavailable"
+        assert isinstance(await b.gateway.hand_over(stream("r", term=16)), Accepted)
+
+
+async def test_who_is_cancelled_while_workers_are_told_of_its_owner_is_never_queued() -> None:
+    asked, told = anyio.Event(), anyio.Event()
+
+    async def answer(_: bytes) -> bytes:
+        asked.set()
+        await told.wait()
+        return encode(Held())
+
+    async def hand_over(b: Bench) -> None:
+        assert isinstance(await b.gateway.hand_over(stream("r", term=16)), Accepted)
+
+    async with bench() as b, anyio.create_task_group() as tasks:
+        await b.worker.bus.serve(
+            subjects.control(b.worker.name), "control", answer, max_in_flight=1
+        )
+        tasks.start_soon(hand_over, b)
+        with anyio.fail_after(10):
+            await asked.wait()
+        await b.gateway.cancel("r")
+        await b.gateway.last("r")
+        told.set()
+        await turns()
+        assert order(b) == []
 
 
 async def test_choices_wait_as_jobs_of_their_own() -> None:
