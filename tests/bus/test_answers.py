@@ -39,6 +39,15 @@ async def test_what_was_answered_just_before_is_answered_again() -> None:
     assert wire.sent == [("inbox.1", b"yes")]
 
 
+async def test_users_who_may_not_say_it_again_do_not_try() -> None:
+    wire = Wire()
+    settings = CommonSettings(nats_inbox_prefix="_INBOX_worker")
+    connection = Connection(cast("Client", wire), settings, Telemetry())
+    await connection.answer("inbox.1", b"yes")
+    await connection.reconnected()
+    assert wire.sent == [("inbox.1", b"yes")]
+
+
 async def test_answers_are_kept_in_bounds() -> None:
     wire = Wire()
     connection = Connection(cast("Client", wire), CommonSettings(), Telemetry())

@@ -185,6 +185,8 @@ class Connection:
         for listener in list(self.on_reconnect):
             listener()
         self._forget_answers()
+        if self.settings.nats_inbox_prefix:
+            return  # a user of least rights may answer on the connection alone that was asked
         with suppress(*FOREIGN):  # gone again: next time
             for _, reply, payload in list(self._answers):
                 await self.client.publish(reply, payload)
