@@ -81,3 +81,11 @@ def test_rules_that_begin_or_end_with_themselves() -> None:
 def test_what_takes_too_long_is_not_said() -> None:
     assert of("lark", 'start: "a" start | "b"').matches("a" * 5000 + "b", 10_000) is None
     assert recogniser(InputGrammar("lark", "start: missing")) is None
+
+
+def test_what_takes_too_much_memory_is_not_read() -> None:
+    def written(many: int) -> InputGrammar:
+        return InputGrammar("lark", f'start: {"x~1..200 " * many}\nx: "a"')
+
+    assert recogniser(written(90)) is not None
+    assert recogniser(written(110)) is None

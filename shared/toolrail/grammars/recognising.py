@@ -20,14 +20,16 @@ from toolrail.tools import InputGrammar
 MAX_STEPS: Final = 500_000
 """Items looked at for one text: some tenths of a second, and enough for a patch of 80,000
 characters."""
-MAX_STATES: Final = 200_000
+MAX_STATES: Final = 20_000
+"""Some 7 MiB: callers' grammars are remembered."""
+_REMEMBERED: Final = 16
 
 _P = TypeVar("_P")
 _Item: TypeAlias = tuple[int, int]
 """A state, and the place of the text where its rule began."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=_REMEMBERED)
 def recogniser(declared: InputGrammar) -> Recogniser | None:
     """What tells whether a text is of the grammar; None: it cannot be read, or is too large."""
     try:
