@@ -90,6 +90,7 @@ class Streams:
         self._in_line: Counter[str] = Counter()
         self._paces = Paces()
         self._told: OrderedDict[_Told, _Said] = OrderedDict()
+        self._passed: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -103,6 +104,10 @@ class Streams:
             return stream.term >= term
         said = self._told.get((request_id, None))
         return said is not None and said.term >= term
+
+    def passed(self, request_id: str, term: int) -> bool:
+        """Whether a later owner than one of `term` has the request: who hands it over is late."""
+        return term < self._passed.get(request_id, 0)
 
     def readers(self) -> set[str]:
         """Where the events of open streams go."""
@@ -174,9 +179,14 @@ class Streams:
         return batch
 
     def on_cancel(self, cancel: Cancel, now_s: float) -> Batch:
-        """Somebody lost interest. Cancels of requests unknown here change nothing."""
+        """Somebody lost interest, or a later owner has the request, which is remembered.
+
+        Others of requests unknown here change nothing.
+        """
         batch = Batch()
         stream = self._open.get(cancel.request_id)
+        if cancel.term > (0 if stream is None else stream.term):
+            self._pass(cancel.request_id, cancel.term)
         if stream is not None and cancel.term > stream.term:
             batch.released.append(stream)
             self.release(stream.request_id)
@@ -351,6 +361,12 @@ class Streams:
                 term=stream.term,
             )
             batch.cancels.append((stream.model, cancel))
+
+    def _pass(self, request_id: str, term: int) -> None:
+        self._passed[request_id] = max(term, self._passed.get(request_id, 0))
+        self._passed.move_to_end(request_id)
+        if len(self._passed) > TOLD_KEPT:
+            self._passed.popitem(last=False)
 
     def _remember(self, run: _Told, stream: RequestStream, now_s: float) -> None:
         self._say(run, _Said(stream.model, now_s, stream.term))
