@@ -48,6 +48,8 @@ async def main(runtime: Runtime[GatewaySettings]) -> None:
             text = "the server is shutting down"
             gateway.streams.fail_all(failure("unavailable", text, retryable=True))
             await served.wait()
+            with anyio.move_on_after(_LAST_WORDS_S):  # what they came to is kept, and recorded
+                await gateway.runs.idle()
             await gateway.auditor.finish(settings.audit_flush_s)
             tasks.cancel_scope.cancel()
         await gateway.auditor.close()

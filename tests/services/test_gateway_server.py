@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ from services.gateway.main import main
 from tests.services.gateway_double import MODEL, Peers, events_of, text
 from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
+from toolrail.bus.memory_documents import MemoryDocuments
 from toolrail.errors import ConfigError
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart, ReasoningDelta
 from toolrail.messages import Failed, Prepare, Reply
@@ -405,6 +407,38 @@ async def test_what_does_not_finish_in_the_drain_time_is_told_so() -> None:
         assert events[-1]["error"]["code"] == "unavailable"
         assert (await r.peers.cancelled()).request_id == rid
         await r.ended.wait()
+
+
+async def test_a_response_without_a_client_that_does_not_finish_leaves_its_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LAST_REQUEST_S", 0.0)  # the server has ended long before it
+    at_once = MemoryDocuments.put
+
+    async def put(*arguments: Any, **more: Any) -> Any:
+        for _ in range(20):  # as a bus that takes a moment
+            await anyio.lowlevel.checkpoint()
+        return await at_once(*arguments, **more)
+
+    monkeypatch.setattr(MemoryDocuments, "put", put)
+    file = tmp_path / "audit.jsonl"
+    settings = replace(SETTINGS, drain_s=1.0, audit=f"file:{file}", audit_flush_s=10.0)
+    echo = b'{"store":true,"background":true}'
+    async with running(settings, echo=echo, stream=False) as r, await r.connect() as client:
+        body = b'{"background": true, "input": "a"}'
+        await client.send(
+            b"POST /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+            b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        assert answer_of(await everything(client))[0] == 200
+        await r.peers.request()
+        r.runtime.stopping.set()
+        await r.ended.wait()
+    records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert {record["kind"]: (record["error"] or {}).get("code") for record in records} == {
+        "request": None,
+        "background": "unavailable",
+    }
 
 
 async def test_a_postprocessor_that_dies_fails_its_streams() -> None:
