@@ -17,6 +17,7 @@ class Admission:
 
     Attributes:
         jobs: the way from there to the work queue.
+        neighbours: the other postprocessors.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Admission:
         self._settings = runtime.settings
         self._streams = streams
         self._room = room
-        self._neighbours = neighbours
+        self.neighbours = neighbours
 
     def full(self, stream: Stream) -> str | None:
         """Why there is no room for `stream`, if there is none.
@@ -45,7 +46,7 @@ class Admission:
             return None
         if stream.owner and self._streams.in_line(stream.owner) >= self._share(stream.model):
             return "too many of your requests wait already; try again when some have been answered"
-        unbegun = self._room.unbegun + self._neighbours.waiting()
+        unbegun = self._room.unbegun + self.neighbours.waiting()
         if unbegun + stream.num_choices > self._settings.max_queue_jobs:
             return "the queue of requests is full; try again"
         return None

@@ -169,10 +169,7 @@ class Intake:
                 )
 
         # Who had it before may live: a preprocessor that died had handed it over, and said nothing.
-        let_go = Cancel(request_id=stream.request_id, reason="taken over", term=stream.term)
-        for known in self._directory.instances("postprocessor"):
-            if known.instance != self._instance:
-                self._bus.publish_soon(subjects.control(known.instance), encode(let_go))
+        self._admission.neighbours.let_go(stream.request_id, stream.term)
         async with anyio.create_task_group() as tasks:
             for card in self._directory.workers(stream.model):
                 tasks.start_soon(tell, card.worker)

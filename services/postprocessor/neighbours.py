@@ -13,11 +13,12 @@ from typing import Final
 
 import anyio
 
+from services.postprocessor.absences import Absences
 from services.postprocessor.room import WaitingRoom
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus
 from toolrail.directory import Directory
-from toolrail.messages import SCHEMA_VERSION, Room, Rooms, encode
+from toolrail.messages import SCHEMA_VERSION, Cancel, Room, Rooms, encode
 
 TELL_S: Final = 0.1
 _FRESH_S: Final = 1.0
@@ -31,6 +32,24 @@ class Neighbours:
         self._directory = directory
         self._instance = instance
         self._heard: dict[str, tuple[float, tuple[Room, ...]]] = {}
+        self._gone = Absences()
+
+    def look(self) -> None:
+        """Who is there now. To be called regularly."""
+        self._gone.update(self._present(), anyio.current_time())
+
+    def let_go(self, request_id: str, term: int) -> None:
+        """Tell all that this process owns a stream from now on, whoever may have it.
+
+        Also those that were there: the registration of one that hangs lapses, and it goes on.
+        """
+        cancel = encode(Cancel(request_id=request_id, reason="taken over", term=term))
+        for other in self._present() | self._gone.longer_than(0.0, anyio.current_time()):
+            if other != self._instance:
+                self._bus.publish_soon(subjects.control(other), cancel)
+
+    def _present(self) -> set[str]:
+        return {known.instance for known in self._directory.instances("postprocessor")}
 
     def out(self, model: str) -> int:
         """Jobs of a model that they have on the queue or with workers."""

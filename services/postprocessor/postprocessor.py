@@ -189,6 +189,7 @@ class Postprocessor:
         if workers:
             self._send(self._streams.lose(workers, settings.heartbeat_s, now_s))
         self._starve(now_s)
+        self._neighbours.look()
         gateways = self._absent(
             self._absent_gateways, "gateway", settings.registration_ttl_s, now_s
         )

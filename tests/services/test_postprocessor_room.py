@@ -226,11 +226,17 @@ async def test_who_waited_at_one_that_died_waits_its_turn_here_before_the_owners
         assert again == 1
 
 
-async def test_whoever_had_a_stream_before_is_told_to_let_go_of_it() -> None:
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_whoever_had_a_stream_before_is_told_to_let_go_of_it(hangs: bool) -> None:
     async with bench() as b:
         await another(b)
         heard: list[bytes] = []
         await b.worker.bus.subscribe(subjects.control("post-2"), heard.append)
+        if hangs:  # it hears when it goes on
+            b.postprocessor.tick()
+            await b.worker.bus.instances.delete("postprocessor.post-2")
+            await until(lambda: not b.runtime.directory.instances("postprocessor"))
+            b.postprocessor.tick()
         assert isinstance(await b.gateway.hand_over(stream("r", term=16)), Accepted)
         await until(lambda: heard)
         cancel = decode_cancel(heard[0])
