@@ -57,7 +57,7 @@ def main() -> int:
     try:
         statuses = (linted(), rendered())
     except subprocess.TimeoutExpired as error:
-        print(f"compose: NOT RUN: the rest, since a program took over {error.timeout} s", flush=True)
+        print(f"compose: NOT RUN: the rest, since it took over {error.timeout} s", flush=True)
         return NOT_RUN
     return next((s for s in statuses if s not in (0, NOT_RUN)), max(statuses))
 
