@@ -505,7 +505,7 @@ HOPS: Final = Dashboard(
         ),
         Panel(
             "Queue: wait for a worker",
-            "From the queue's taking of a job to its first delivery.",
+            "Of a job: for its turn among others and in the queue, until a worker has it.",
             quantiles("toolrail_worker_queue_wait_seconds"),
             "s",
             runbook="slow.md",

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
+
+import msgspec
 
 from services.postprocessor.fair import FairQueue
 from services.postprocessor.run import Run
@@ -213,10 +215,11 @@ class WaitingRoom:
         line.out[ticket.key] = _Out(ticket, charged, line.waiting.period)
         line.unbegun.add(ticket.key)
         ticket.run.waits = False
+        waited_s = max(0.0, now_s - ticket.run.last_s)
         if ticket.run.inherited:
             ticket.run.last_s = now_s  # it has been silent from now on
         ticket.stream.queued_any = True
-        return ticket
+        return replace(ticket, job=msgspec.structs.replace(ticket.job, waited_s=waited_s))
 
     def _leave(self, line: _Line, key: _Key) -> None:
         """That job is over, wherever it was."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from toolrail.bus.port import WorkItem
+from services.worker.runs import Run
 from toolrail.telemetry import semconv
 
 QUEUE_WAIT_BUCKETS_S: Final = (
@@ -49,7 +48,8 @@ class WorkerMetrics:
         )
         self.queue_wait = Histogram(
             "toolrail_worker_queue_wait_seconds",
-            "From the queue's taking of a job to its first delivery, between two machines' clocks.",
+            "How long a job waited for its turn and in the queue, until its first delivery; the "
+            "latter is between two machines' clocks.",
             buckets=QUEUE_WAIT_BUCKETS_S,
             registry=registry,
         )
@@ -66,12 +66,12 @@ class WorkerMetrics:
             registry=registry,
         )
 
-    def took(self, item: WorkItem) -> None:
+    def took(self, run: Run) -> None:
         """Count a delivery. Only the first of a job says how long the line is."""
-        if item.deliveries > 1:
+        if run.item.deliveries > 1:
             self.redelivered.inc()
         else:
-            self.queue_wait.observe(max(0.0, time.time() - item.queued_s))
+            self.queue_wait.observe(run.waited_s())
 
 
 class EngineSeries(Collector):

@@ -148,9 +148,10 @@ class Runner:
     async def _take(self, item: WorkItem) -> None:
         """One delivery, from the credit it took to the credit it gives back."""
         self._metrics.running.inc()
-        self._metrics.took(item)
         try:
-            await self._admit(Run(item, decode_job(item.payload), time.monotonic()))
+            run = Run(item, decode_job(item.payload), time.monotonic())
+            self._metrics.took(run)
+            await self._admit(run)
         except DecodeError:
             log.exception("undecodable job dropped")
             await self._bury(item, UNREADABLE, "undecodable", "this build cannot read the job")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -55,6 +56,13 @@ class Run:
     def name(self) -> str:
         """The engine's name of it."""
         return run_name(self.job)
+
+    def waited_s(self) -> float:
+        """How long its job has waited until now: for its turn, then in the queue.
+
+        The latter is between the clocks of two machines.
+        """
+        return self.job.waited_s + max(0.0, time.time() - self.item.queued_s)
 
 
 @dataclass(frozen=True, slots=True)

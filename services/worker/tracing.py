@@ -6,8 +6,6 @@ before; its own context goes out with the first delta, so that the stream it fee
 
 from __future__ import annotations
 
-import time
-
 from opentelemetry.trace import Span
 
 from services.worker.engine import Step
@@ -46,8 +44,7 @@ def begin(span: Span, run: Run) -> None:
     if (tag := job.guidance.structural_tag) is not None:
         span.set_attribute(semconv.TAG_HASH, telemetry.tag_hash(tag))
     telemetry.link(span, job.follows, {semconv.ATTEMPT: job.attempt - 1})
-    waited_s = max(0.0, time.time() - item.queued_s)
-    span.add_event(semconv.TAKEN_EVENT, {semconv.QUEUE_WAIT_S: waited_s})
+    span.add_event(semconv.TAKEN_EVENT, {semconv.QUEUE_WAIT_S: run.waited_s()})
 
 
 def first_token(run: Run, step: Step) -> None:

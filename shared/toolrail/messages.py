@@ -243,7 +243,7 @@ class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     `attempt` rises with each resubmission; the worker's frames carry it as `epoch` so that an older
     run's frames can be told apart. `prefix_token_ids`: ids already delivered (a resumed job).
     `follows`: trace context (`traceparent`) of the run of the attempt before, "" where there was
-    none or it is not traced.
+    none or it is not traced. `waited_s`: how long it waited for its turn before it was queued.
     """
 
     choice: int = 0
@@ -256,6 +256,7 @@ class Job(Handoff, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     guidance: Guidance = Guidance()
     reply_subject: str
     follows: str = ""
+    waited_s: float = 0.0
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -70,6 +70,17 @@ async def test_the_queue_is_kept_short_and_a_slot_never_idle() -> None:
         assert order(b) == sorted(order(b)), "first come, first served within an owner"
 
 
+async def test_a_job_says_how_long_it_waited_for_its_turn() -> None:
+    async with bench() as b:
+        await backlog(b, "a", OUT + 1)
+        await turns()
+        b.time.pass_s(7)
+        await finish(b, (await b.worker.jobs())[0])
+        await until(lambda: len(b.worker.items) == OUT + 1)
+        waited = [decode_job(item.payload).waited_s for item in b.worker.items]
+    assert waited == [0.0] * OUT + [7.0]
+
+
 async def test_who_did_not_wait_goes_before_the_backlog_of_another() -> None:
     async with bench() as b:
         await backlog(b, "heavy", OUT + 10)

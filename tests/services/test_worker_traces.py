@@ -62,6 +62,20 @@ async def test_a_run_says_what_it_follows_and_its_first_delta_names_it() -> None
     assert "secret" not in span.to_json()
 
 
+async def test_the_wait_is_the_one_for_a_turn_and_the_one_in_the_queue() -> None:
+    recorder = Recorder()
+    async with working(scripted({"text": "a"}), telemetry=recorder.telemetry) as bench:
+        await bench.put(job(waited_s=1000.0))
+        await bench.inbox.ended()
+        span = await recorder.run()
+        counted = bench.runtime.metrics.get_sample_value("toolrail_worker_queue_wait_seconds_sum")
+    told = events(span)["toolrail.taken"]["toolrail.queue.wait_s"]
+    assert isinstance(told, float)
+    assert told >= 1000
+    assert counted is not None
+    assert counted >= 1000
+
+
 async def test_a_run_that_is_cancelled_is_no_error() -> None:
     recorder = Recorder()
     engine = scripted({"text": "never", "ttft_ms": 3_600_000})
