@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,6 +100,10 @@ def budget(bad: str, all_: str, share_allowed: float) -> str:
     return f"1 - {spent} / ({share_allowed} * sum(increase({all_}[30d])))"
 
 
+# A share that an objective is about, six to a row.
+goal = partial(Panel, unit="percentunit", width=4, kind="stat")
+
+
 MODEL: Final = 'model=~"$model"'
 FAMILY: Final = 'family=~"$family"'
 OF_BOTH: Final = f"{MODEL},{FAMILY}"
@@ -111,78 +116,61 @@ CALLS: Final = "toolrail_postprocessor_calls_total"
 BAD: Final = 'outcome=~"invalid|malformed|empty|unknown_tool|missing"'
 JUDGED: Final = 'outcome!~"truncated|unchecked"'
 
-OBJECTIVE: Final = {0.0: "red", 0.99: "yellow", 0.999: "green"}
+OBJECTIVE_999: Final = {0.0: "red", 0.99: "yellow", 0.999: "green"}
+OBJECTIVE_99: Final = {0.0: "red", 0.9: "yellow", 0.99: "green"}
 LEFT: Final = {-1e9: "red", 0.0: "orange", 0.25: "green"}
 
 OVERVIEW: Final = Dashboard(
     "toolrail-overview",
     "Toolrail: overview",
     [
-        Panel(
+        goal(
             "Available, 1 h",
             "Requests that did not fail by our fault; 4xx are the client's. Objective: 99.9 %.",
             {"ok": f"1 - (sum(rate({FAILED}[1h])) or vector(0)) / sum(rate({COUNTED}[1h]))"},
-            "percentunit",
-            4,
-            "stat",
             runbook="errors.md",
             empty="no requests",
-            steps=OBJECTIVE,
+            steps=OBJECTIVE_999,
         ),
-        Panel(
+        goal(
             "Begun within 5 s, 1 h",
             "Answers whose first event came within 5 s. Objective: 99 %.",
             {"ok": share(f'{FIRST}_bucket{{le="5.0"}}', f"{FIRST}_count", "1h")},
-            "percentunit",
-            4,
-            "stat",
             runbook="slow.md",
             empty="no answers",
-            steps={0.0: "red", 0.9: "yellow", 0.99: "green"},
+            steps=OBJECTIVE_99,
         ),
-        Panel(
+        goal(
             "Valid calls, 1 h",
             "Tool calls that hold to their schema, among those that were not cut. Objective: 99 %.",
             {"ok": share(f'{CALLS}{{outcome="valid"}}', f"{CALLS}{{{JUDGED}}}", "1h")},
-            "percentunit",
-            4,
-            "stat",
             runbook="calls.md",
             empty="no calls",
-            steps={0.0: "red", 0.9: "yellow", 0.99: "green"},
+            steps=OBJECTIVE_99,
         ),
-        Panel(
+        goal(
             "Budget left: availability",
             "Of what may fail in 30 days (0.1 %), as far back as Prometheus remembers.",
             {"left": budget(FAILED, COUNTED, 0.001)},
-            "percentunit",
-            4,
-            "stat",
             runbook="errors.md",
             empty="no requests",
             steps=LEFT,
         ),
-        Panel(
+        goal(
             "Budget left: first event",
             "Of the answers that may begin late in 30 days (1 %).",
             {
                 "left": f'1 - (1 - sum(increase({FIRST}_bucket{{le="5.0"}}[30d]))'
                 f" / sum(increase({FIRST}_count[30d]))) / 0.01"
             },
-            "percentunit",
-            4,
-            "stat",
             runbook="slow.md",
             empty="no answers",
             steps=LEFT,
         ),
-        Panel(
+        goal(
             "Budget left: valid calls",
             "Of the calls that may be invalid in 30 days (1 %).",
             {"left": budget(f"{CALLS}{{{BAD}}}", f"{CALLS}{{{JUDGED}}}", 0.01)},
-            "percentunit",
-            4,
-            "stat",
             runbook="calls.md",
             empty="no calls",
             steps=LEFT,

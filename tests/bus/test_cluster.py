@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,8 +62,8 @@ class Cluster:
             self.kill(name)
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+@contextmanager
+def three_servers() -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="toolrail-cluster-"))
     cluster = Cluster(folder, [free_port() for _ in range(3)])
     cluster.start()
@@ -72,6 +72,12 @@ async def cluster() -> AsyncIterator[Cluster]:
     finally:
         cluster.end()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with three_servers() as running:
+        yield running
 
 
 async def leader(cluster: Cluster) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +11,8 @@ import pytest
 
 from benchmarks.mixed_load import Load
 from tests import stack as stacks
-from tests.bus.test_cluster import Cluster, leader
+from tests.bus.test_cluster import leader, three_servers
 from tests.chaos.conftest import START_S
-from toolrail.cli.stack import free_port
 
 pytestmark = [pytest.mark.chaos, pytest.mark.anyio]
 
@@ -31,18 +26,6 @@ FLAGS: Final = (
     *stacks.scripted("--obey-tag", "--scripted-step-ms", "20", "--slots", "24"),
     *("--replicas", "gateway=2,postprocessor=2,worker=2"),
 )
-
-
-@contextmanager
-def three_servers() -> Iterator[Cluster]:
-    folder = Path(tempfile.mkdtemp(prefix="toolrail-cluster-"))
-    cluster = Cluster(folder, [free_port() for _ in range(3)])
-    cluster.start()
-    try:
-        yield cluster
-    finally:
-        cluster.end()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGUSR2, signal.SIGKILL], ids=["lame duck", "killed"])
