@@ -68,6 +68,8 @@ class CommonSettings:
         max_queue_bytes: bound of the work queue.
         job_max_age_s: how long a job may wait in the queue.
         max_document_bytes: bound of stored responses; the oldest go when it is reached.
+        max_owner_document_bytes: bound of those of one owner of API keys, whose own oldest go then;
+            0: none. Several times --max-stored-response-bytes.
         max_audit_stream_bytes: bound of audit records on the bus; the oldest go when it is reached.
         audit_stream_max_age_s: how long they are kept there.
         ack_wait_s: silence of a worker after which its unacknowledged job goes to another.
@@ -107,6 +109,7 @@ class CommonSettings:
     max_queue_bytes: int = 1 << 30
     job_max_age_s: float = 600.0
     max_document_bytes: int = 512 << 20
+    max_owner_document_bytes: int = 128 << 20
     max_audit_stream_bytes: int = 256 << 20
     audit_stream_max_age_s: float = 604_800.0
     ack_wait_s: float = 5.0

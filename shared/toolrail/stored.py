@@ -2,12 +2,14 @@
 
 A response is two documents, since it is known at two times: its input when the request is taken,
 its answer when that is there. One without an answer is as good as not there. Each says whose it is,
-and what is somebody else's is not found. A response knows those it follows by name, so a
-conversation is read all at once, and one that was deleted is in no conversation any more.
+and lies among its owner's, which have a bound of their own: what is somebody else's is not found. A
+response knows those it follows by name, so a conversation is read all at once, and one that was
+deleted is in no conversation any more.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
@@ -101,38 +103,43 @@ class StoredResponses:
         Raises:
             FaultError: the store cannot be asked.
         """
-        found = await self._read(_key("i", response_id), _input.decode)
+        found = await self._read(_key("i", response_id, owner), _input.decode)
         if found.owner != owner:
             raise KeyError(response_id)
         return found
 
     async def answer(self, response_id: str, owner: str) -> StoredAnswer:
         """What became of it. Raises as `input` does."""
-        found = await self._read(_key("o", response_id), _answer.decode)
+        found = await self._read(_key("o", response_id, owner), _answer.decode)
         if found.owner != owner:
             raise KeyError(response_id)
         return found
 
-    async def events(self, response_id: str) -> list[bytes]:
+    async def events(self, response_id: str, owner: str) -> list[bytes]:
         """The events of its stream. Raises KeyError when they are not there, and FaultError."""
-        return await self._read(_key("e", response_id), _events.decode)
+        return await self._read(_key("e", response_id, owner), _events.decode)
 
     async def put_input(self, response_id: str, given: StoredInput, ttl_s: float) -> None:
         """Keep what went in. Raises FaultError: it may or may not be kept."""
-        await self._documents.put(_key("i", response_id), _encoder.encode(given), ttl_s=ttl_s)
+        key = _key("i", response_id, given.owner)
+        await self._documents.put(key, _encoder.encode(given), ttl_s=ttl_s)
 
     async def put_answer(self, response_id: str, answer: StoredAnswer, ttl_s: float) -> None:
         """Keep what became of it. Raises as `put_input` does."""
-        await self._documents.put(_key("o", response_id), _encoder.encode(answer), ttl_s=ttl_s)
+        key = _key("o", response_id, answer.owner)
+        await self._documents.put(key, _encoder.encode(answer), ttl_s=ttl_s)
 
-    async def put_events(self, response_id: str, events: Sequence[bytes], ttl_s: float) -> None:
+    async def put_events(
+        self, response_id: str, owner: str, events: Sequence[bytes], ttl_s: float
+    ) -> None:
         """Keep the events of its stream. Raises as `put_input` does."""
-        await self._documents.put(_key("e", response_id), _encoder.encode(events), ttl_s=ttl_s)
+        key = _key("e", response_id, owner)
+        await self._documents.put(key, _encoder.encode(events), ttl_s=ttl_s)
 
-    async def delete(self, response_id: str) -> None:
+    async def delete(self, response_id: str, owner: str) -> None:
         """Forget all of it; the answer goes first, so that nothing of it is found meanwhile."""
         for kind in "oie":
-            await self._documents.delete(_key(kind, response_id))
+            await self._documents.delete(_key(kind, response_id, owner))
 
     async def chain(self, previous: str, owner: str) -> tuple[str, ...]:
         """The responses that one which follows `previous` follows, oldest first.
@@ -270,10 +277,13 @@ def expires_s(ttl_s: float) -> int:
     return int(time.time() + ttl_s)
 
 
-def _key(kind: str, response_id: str) -> str:
+def _key(kind: str, response_id: str, owner: str) -> str:
+    """Its document, in the group of its owner's; in none where no keys are in use."""
     if not is_response_id(response_id):
         raise KeyError(response_id)
-    return f"{kind}-{response_id}"
+    if not owner:
+        return f"{kind}-{response_id}"
+    return f"{hashlib.blake2b(owner.encode(), digest_size=10).hexdigest()}.{kind}-{response_id}"
 
 
 K = TypeVar("K")

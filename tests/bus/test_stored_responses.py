@@ -57,7 +57,7 @@ async def test_what_is_deleted_is_in_no_conversation(connect: Connect) -> None:
     stored = StoredResponses((await connect()).documents)
     for number in range(3):
         await keep(stored, number)
-    await stored.delete(name(1))
+    await stored.delete(name(1), "o")
     listed = await stored.conversation(name(2), "o")
     assert texts([bytes(item) for item in listed]) == ["in 0", "out 0", "in 2"]
     with pytest.raises(CallerError) as info:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from tests.e2e.sse import stream
 from tests.e2e.tools import SCHEMAS, ask, tool
 from toolrail.bus import access, subjects
 from toolrail.bus.embedded import server_binary
+from toolrail.bus.nats import NatsBus
 from toolrail.cli import main
+from toolrail.settings import CommonSettings
 
 pytestmark = pytest.mark.nats
 
@@ -146,6 +148,29 @@ def test_every_service_can_do_its_work(secured: Secured) -> None:
         assert kept.status_code == 200, kept.text
         assert client.delete(f"/v1/responses/{stored.json()['id']}").status_code == 200
     assert violations(secured) == []
+
+
+@pytest.mark.anyio
+async def test_a_gateway_bounds_what_an_owner_has_stored(secured: Secured) -> None:
+    settings = CommonSettings(
+        nats_url=secured.url,
+        nats_nkey_file=str(secured.folder / "users" / "gateway.nk"),
+        nats_inbox_prefix=access.inbox_prefix("gateway"),
+        nats_setup=False,
+        connect_timeout_s=PATIENCE_S,
+        max_owner_document_bytes=1 << 20,
+    )
+    bus = await NatsBus.connect(settings)
+    try:
+        await bus.documents.put("owner.first", b"1", ttl_s=600)
+        for number in range(400):
+            await bus.documents.put(f"owner.k{number}", bytes(4096), ttl_s=600)
+        with anyio.fail_after(PATIENCE_S), suppress(KeyError):
+            while await bus.documents.get("owner.first"):  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+        assert len(await bus.documents.get("owner.k399")) == 4096
+    finally:
+        await bus.close()
 
 
 @pytest.mark.anyio

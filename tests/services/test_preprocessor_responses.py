@@ -161,7 +161,7 @@ async def test_a_deleted_response_breaks_the_conversation() -> None:
     async with bench() as b:
         first = await keep(b, FIRST, "one", "eins")
         second = await keep(b, SECOND, "two", "zwei", chain=(first,))
-        await StoredResponses(b.gateway.documents).delete(first)
+        await StoredResponses(b.gateway.documents).delete(first, "")
         reply = await respond(b, previous_response_id=second)
         assert isinstance(reply, Failed)
         assert (reply.param, first in reply.message) == ("previous_response_id", True)

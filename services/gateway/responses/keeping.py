@@ -108,7 +108,7 @@ class Keeping:
         ttl_s = self._settings.stored_response_ttl_s
         try:
             with anyio.fail_after(self._settings.store_timeout_s):
-                await self._gateway.stored.put_events(self._id, events, ttl_s)
+                await self._gateway.stored.put_events(self._id, self._owner, events, ttl_s)
         except (ToolrailError, TimeoutError) as error:
             return self._failed("store", error)
         return True
@@ -119,7 +119,7 @@ class Keeping:
             return
         scope = anyio.move_on_after(self._settings.store_timeout_s, shield=True)
         with scope, suppress(ToolrailError):
-            await self._gateway.stored.delete(self._id)
+            await self._gateway.stored.delete(self._id, self._owner)
 
     async def _keep_input(self, accepted: Accepted, body: bytes) -> bool:
         if len(body) > self._settings.max_stored_response_bytes:

@@ -92,7 +92,7 @@ async def delete(gateway: Gateway, exchange: Exchange) -> None:
     if answer.running:
         await _cancel(gateway, response_id, answer)
     with _in_time(gateway):
-        await gateway.stored.delete(response_id)
+        await gateway.stored.delete(response_id, exchange.owner)
     await exchange.send(200, _encode(_Deleted(response_id)))
 
 
@@ -242,7 +242,7 @@ async def _replay(
         answer = await _answer(gateway, exchange, response_id)
     try:
         with _in_time(gateway):
-            events = await gateway.stored.events(response_id)
+            events = await gateway.stored.events(response_id, exchange.owner)
     except KeyError:
         if not began:
             raise _no_events() from None

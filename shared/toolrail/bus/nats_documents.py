@@ -3,6 +3,8 @@
 A document that fits a message is one. A longer one is cut: its parts go first, under a name of
 their own, then the message of the key says where they are. So a reader sees the old document or
 the new one whole; parts whose key went elsewhere age out, as everything here does.
+
+A key may begin with a group, `group.key`: what a group has is bounded, see `nats_groups`.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from nats.js.errors import NotFoundError
 
 from toolrail.bus import setup, subjects
 from toolrail.bus.connection import API_TIMEOUT_S, FOREIGN, Connection, translated
+from toolrail.bus.nats_groups import Groups
 
-_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+_KEY: Final = re.compile(r"(?:[A-Za-z0-9_-]{1,64}\.)?[A-Za-z0-9_-]{1,128}\Z")
 _TTL: Final = "Nats-TTL"
 _PARTS: Final = "Toolrail-Parts"
 _PART_BYTES: Final = 512 << 10
@@ -32,6 +35,7 @@ class NatsDocuments:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._groups = Groups(connection)
 
     async def put(self, key: str, value: bytes, *, ttl_s: float) -> None:
         """Store or replace the document; it goes by itself after `ttl_s`."""
@@ -49,6 +53,10 @@ class NatsDocuments:
             await self._publish(subject, b"", {**headers, _PARTS: f"{place} {len(starts)}"})
         except FOREIGN as error:
             raise translated(error, "documents") from error
+        finally:
+            group, dot, _ = key.partition(".")
+            if dot:
+                self._groups.put(group, len(value))
 
     async def get(self, key: str) -> bytes:
         """The document. Raises KeyError when there is none."""
