@@ -109,7 +109,9 @@ FAMILY: Final = 'family=~"$family"'
 OF_BOTH: Final = f"{MODEL},{FAMILY}"
 API: Final = 'route=~"/v1/.*"'
 REQUESTS: Final = "toolrail_http_requests_total"
-FAILED: Final = f'{REQUESTS}{{{API},status=~"5.."}}'
+FAILED: Final = 'toolrail_errors_total{fault!="client",code!="overloaded"}'
+"""Answered with a 5xx, or with an error in the middle of a stream whose status was 200."""
+
 COUNTED: Final = f'{REQUESTS}{{{API},status!~"4.."}}'
 FIRST: Final = "toolrail_time_to_first_event_seconds"
 CALLS: Final = "toolrail_postprocessor_calls_total"
@@ -229,8 +231,14 @@ OVERVIEW: Final = Dashboard(
         Panel(
             "Failures by model and code",
             "Without a model: they failed before one was found, or took the request.",
-            rate("toolrail_errors_total", "model, code", 'model=~"$model|",fault!="client"'),
+            {
+                legend: f"{query} > 0"
+                for legend, query in rate(
+                    "toolrail_errors_total", "model, code", 'model=~"$model|",fault!="client"'
+                ).items()
+            },
             "reqps",
+            empty="no failures",
             runbook="errors.md",
         ),
         Panel(

@@ -232,6 +232,7 @@ class App:
             meters.key_answers.labels(exchange.key.name, f"{first}xx").inc()
         if outcome is None:
             return
+        meters.meet(outcome.model)
         if outcome.left:
             meters.disconnects.labels(outcome.left).inc()
         if outcome.failed is not None:

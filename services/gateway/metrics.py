@@ -150,6 +150,21 @@ class Meters:
         self.internal_errors = Counter(
             "toolrail_internal_errors", "Bugs that became a 500.", registry=registry
         )
+        self._met: set[str] = set()
+        self.meet("")
+
+    def meet(self, model: str) -> None:
+        """The failures of `model` that are not the client's begin at zero: the first counts, too.
+
+        "" stands for those that come before a model was found.
+        """
+        if model in self._met:
+            return
+        self._met.add(model)
+        for code, fault in FAULTS.items():
+            if fault != "client":
+                for stage in ("status", "stream"):
+                    self.errors.labels(fault, model, code, stage)
 
     def count(self, model: str, tally: Tally) -> None:
         """Add what one finished request came to."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from services.worker.burying import Reason
 from services.worker.runs import Run
 from toolrail.telemetry import semconv
 
@@ -65,6 +66,10 @@ class WorkerMetrics:
             buckets=semconv.TIME_PER_OUTPUT_TOKEN_BUCKETS_S,
             registry=registry,
         )
+        # Alerts ask how these rise, and a series that begins with its first event has not risen.
+        self.runs.labels("engine")
+        for reason in get_args(Reason):
+            self.dead_letters.labels(reason)
 
     def took(self, run: Run) -> None:
         """Count a delivery. Only the first of a job says how long the line is."""
