@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -64,6 +65,11 @@ def test_each_request_is_one_line_that_its_trace_finds_and_that_quotes_nothing(
                 headers = {"traceparent": f"00-{trace}-00000000000000aa-01"}
                 answer = client.post("/v1/chat/completions", json=body, headers=headers)
                 assert answer.status_code == status
+            # An answer is whole a moment before its line is written.
+            deadline = time.monotonic() + 30
+            while sum('"toolrail.request"' in line for line in lines) < len(CASES):
+                assert time.monotonic() < deadline, lines
+                time.sleep(0.01)
         said = [json.loads(line) for line in lines]
     assert SECRET not in "".join(lines)
     about = [line for line in said if "request_id" in line]
