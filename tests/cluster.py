@@ -71,7 +71,7 @@ class Cluster:
         return await self.tasks.start(self._run, service, settings)
 
     def _own(self, service: str) -> Sequence[str]:
-        probing = FAST if service == "postprocessor" else FAST[:4]
+        probing = FAST if service in ("gateway", "postprocessor") else FAST[:4]
         if service != "gateway":
             return probing
         assert self.listener is not None

@@ -77,6 +77,7 @@ class Gateway:
             tasks.start_soon(self.take_over.serve)
             tasks.start_soon(self.sharing.serve, self.settings.limits_exchange_s)
             tasks.start_soon(self.peers.watch, self.streams.lose)
+            tasks.start_soon(self.streams.ask_owners, self.settings.resend_s)
 
     @classmethod
     def of(cls, runtime: Runtime[GatewaySettings]) -> Gateway:

@@ -95,7 +95,8 @@ class HandOver:
         if left_s <= 0:
             raise DeadlineError("the deadline of the request has passed")
         timeout_s = min(self.timeout_s, left_s)
-        return await self.bus.request(subjects.PREPARE, encode(prepare), timeout_s=timeout_s)
+        preprocessors = self.peers.preprocessors
+        return await preprocessors.request(subjects.PREPARE, encode(prepare), timeout_s=timeout_s)
 
 
 def _preprocessors(directory: Directory) -> frozenset[tuple[str, int]]:

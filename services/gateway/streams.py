@@ -28,11 +28,15 @@ from toolrail.messages import (
     Cancel,
     EventDelta,
     Failed,
+    Position,
+    Positions,
     decode_event_frame,
     encode,
 )
 
 log: Final = logging.getLogger(__name__)
+
+_ASKED_AT_ONCE: Final = 1000
 
 _LEFT_KEPT: Final = 256
 _LEFT_S: Final = 10.0
@@ -55,6 +59,7 @@ class Stream:
         span: of the request, where it is told.
         ended: the postprocessor said the last word: nothing is left to cancel.
         closed: nobody reads it any more.
+        heard_s: when its owner was last heard, or asked whether something is missing.
     """
 
     __slots__ = (
@@ -75,6 +80,7 @@ class Stream:
         "control_subjects",
         "ended",
         "handed",
+        "heard_s",
         "overflowed",
         "owner",
         "request_id",
@@ -113,6 +119,7 @@ class Stream:
         self._on_lost = on_lost
         self._next_seq = 0
         self._loop = asyncio.get_running_loop()
+        self.heard_s = self._loop.time()
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._until = 0.0
@@ -144,7 +151,7 @@ class Stream:
         while len(self._heard) <= delta.choice:
             self._heard.append(Heard())
         heard = self._heard[delta.choice]
-        said, delta = delta, heard.take(delta)
+        delta = heard.take(delta)
         if delta.end is not None:
             self.choices_ended += 1
             if delta.failed is None and delta.end.finish not in ("stop", "length"):
@@ -154,7 +161,7 @@ class Stream:
                 self.fail(failure("lost", "part of the answer was lost", retryable=True))
                 return
         self.ended = delta.usage is not None or delta.failed is not None
-        if delta is said or delta.events or delta.logprobs or delta.end or self.ended:
+        if delta.events or delta.logprobs or delta.end or self.ended:
             self._append(delta, len(delta.events) + 1)
 
     def taken_by(self, postprocessor: str) -> None:
@@ -195,6 +202,16 @@ class Stream:
     def over(self) -> bool:
         """Whether nothing more is to come."""
         return self._deaf or self.ended or self.closed
+
+    def position(self) -> Position:
+        """How far it was heard."""
+        return Position(self.request_id, self._next_seq, self.term)
+
+    def whom_to_ask(self) -> Collection[str]:
+        """Control subjects of those who may have said more; none while an owner is looked for."""
+        if self.owner:
+            return (subjects.control(self.owner),)
+        return () if self.handed is not None else self.control_subjects
 
     def _lost(self, message: str) -> None:
         self._on_lost(self, failure("lost", message, retryable=True))
@@ -341,6 +358,30 @@ class Streams:
         left = (stream for _, stream in self._left.values())
         return {stream.owner for stream in (*self._open.values(), *left) if stream.owner}
 
+    async def ask_owners(self, silence_s: float) -> None:
+        """Ask what may be missing of streams that are silent for so long, until cancelled.
+
+        What is lost in the middle of a stream shows by the next number; its end does not.
+        """
+        while True:
+            await asyncio.sleep(silence_s / 2)
+            self.ask(asyncio.get_running_loop().time(), silence_s)
+
+    def ask(self, now_s: float, silence_s: float) -> None:
+        """Ask the owners of all streams that were silent for so long. O(streams)."""
+        silent: dict[str, list[Position]] = {}
+        for stream in self._open.values():
+            if now_s - stream.heard_s < silence_s or stream.over:
+                continue
+            stream.heard_s = now_s
+            for subject in stream.whom_to_ask():
+                silent.setdefault(subject, []).append(stream.position())
+        for subject, positions in silent.items():
+            for start in range(0, len(positions), _ASKED_AT_ONCE):
+                some = tuple(positions[start : start + _ASKED_AT_ONCE])
+                order = Positions(reply_subject=self.reply_subject, streams=some)
+                self._bus.publish_soon(subject, encode(order))
+
     def fail_all(self, failed: Failed) -> None:
         """End all of them with a failure."""
         for stream in self._open.values():
@@ -362,9 +403,11 @@ class Streams:
             log.error("undecodable frame", extra={"reason": str(error)})
             self._on_bad_frame()
             return
+        now_s = asyncio.get_running_loop().time()
         for delta in frame.deltas:
             stream = self._open.get(delta.request_id)
             if stream is not None:
+                stream.heard_s = now_s
                 stream.push(delta, frame.postprocessor)
             elif delta.usage is None and delta.failed is None:
                 self._cancel_orphan(delta.request_id, delta.term, frame.postprocessor)

@@ -218,6 +218,8 @@ class Intake:
             try:
                 await self._jobs.put(job, timeout_s=timeout_s)
             except FaultError as error:
+                about = {"request_id": job.request_id, "reason": str(error)}
+                log.info("a job could not be queued", extra=about)
                 refusals.append(error)
 
         with self._watching.inside(request.request_id):

@@ -107,6 +107,25 @@ class Jobs:
                     tasks.start_soon(self._move, self._moves.popleft())
                 await self._wait()
 
+    async def look_after(self) -> None:
+        """Find jobs that left the queue without a word of their worker's, until cancelled.
+
+        Their ids were lost on the way, all of them; one question for each model that has any.
+        """
+        silence_s = self._settings.resend_s
+        while True:
+            await anyio.sleep(silence_s)
+            overdue = self._streams.queued(self._clock.seconds(), silence_s)
+            for model, jobs in overdue.items():
+                try:
+                    gone = await self._bus.work.gone(model, jobs.keys())
+                except FaultError as error:
+                    log.info("queue not looked at", extra={"code": error.code})
+                    continue
+                if gone:
+                    lost = {receipt: jobs[receipt] for receipt in gone}
+                    self._send(self._streams.miss(lost, self._clock.seconds()))
+
     async def _move(self, job: Job) -> None:
         code: FailureCode = "unavailable"
         with anyio.move_on_after(self._settings.migration_timeout_s):

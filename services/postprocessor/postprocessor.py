@@ -33,8 +33,9 @@ from toolrail.messages import (
     Done,
     EventDelta,
     EventFrame,
+    Positions,
     Resend,
-    decode_cancel,
+    decode_owner_order,
     decode_rooms,
     decode_token_frame,
     encode,
@@ -47,6 +48,10 @@ log: Final = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.5
 _WANTS_AT_ONCE: Final = 1000
+_KEPT_S: Final = 10.0
+_KEPT_RESENDS: Final = 5
+"""Questions that a gateway has time for, after a stream's end, before the workers forget it."""
+
 _FLUSH_S: Final = 1.0
 """Of the drain, what is left for telling the gateways of streams that did not end in time."""
 
@@ -67,6 +72,7 @@ class Postprocessor:
                 settings.resend_s,
                 settings.ack_wait_s,
                 settings.max_resends,
+                max(_KEPT_S, _KEPT_RESENDS * settings.resend_s),
             )
         )
         self._metrics = PostprocessorMetrics(runtime.metrics)
@@ -129,7 +135,9 @@ class Postprocessor:
 
     async def queue(self) -> None:
         """Move runs to other workers, and tidy the queue up, until cancelled."""
-        await self._jobs.serve()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._jobs.look_after)
+            await self._jobs.serve()
 
     async def tell_neighbours(self) -> None:
         """Tell the other postprocessors what waits here and what is out, until cancelled."""
@@ -246,11 +254,14 @@ class Postprocessor:
 
     def _on_control(self, payload: bytes) -> None:
         try:
-            cancel = decode_cancel(payload)
+            order = decode_owner_order(payload)
         except DecodeError as error:
             self._undecodable("order", error)
             return
-        self._send(self._streams.on_cancel(cancel, self._clock.seconds()))
+        if isinstance(order, Positions):
+            self._send(self._streams.on_positions(order))
+        else:
+            self._send(self._streams.on_cancel(order, self._clock.seconds()))
 
     def _on_rooms(self, payload: bytes) -> None:
         try:

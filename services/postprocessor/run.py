@@ -37,6 +37,27 @@ LOST: Final[Mapping[Cause, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds of silence a stream may have.
+
+    Attributes:
+        idle_s: between two deltas of a choice that has begun.
+        unstarted_s: before a choice's first delta, when the request has no deadline.
+        resend_s: before the worker is asked for what may be missing.
+        inherited_s: before a choice of which no worker is known is sent again, or must begin again.
+        max_resends: questions about one gap.
+        kept_s: after its end, before its workers forget what they sent.
+    """
+
+    idle_s: float
+    unstarted_s: float
+    resend_s: float = 2.0
+    inherited_s: float = 10.0
+    max_resends: int = 3
+    kept_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Migration:
     """A run that is to go on elsewhere.
 
@@ -71,6 +92,7 @@ class Run:
         asked_s: when it was last asked for anything.
         trace: the trace context of the attempt that came last, "" where it is not traced.
         waits: its job is held back, see `room`.
+        unheard: a worker took its job, nothing came of it, and all are asked for it.
     """
 
     choice: Choice
@@ -90,6 +112,7 @@ class Run:
     asked_s: float = 0.0
     trace: str = ""
     waits: bool = False
+    unheard: bool = False
     held: Step | None = None
     """What may not leave before its checks are made,"""
     parked: list[TokenDelta] = field(default_factory=list[TokenDelta])
@@ -121,7 +144,7 @@ class Run:
         if delta.trace:
             self.trace = delta.trace
         self.receipt = ""
-        self.in_gap = False
+        self.in_gap = self.unheard = False
         self.asked = 0
         lost_s, self.lost_s = self.lost_s, None
         return None if lost_s is None else now_s - lost_s
@@ -130,7 +153,9 @@ class Run:
         """Something is missing before `delta`, the first that comes after it."""
         self.epoch = delta.epoch
         self.worker = worker
+        self.receipt = ""
         self.in_gap = True
+        self.unheard = False
 
     def want(self, now_s: float) -> Want:
         """What to ask its worker for."""
@@ -140,7 +165,31 @@ class Run:
         request_id, choice = self.job.request_id, self.job.choice
         if self.inherited:
             return Want(request_id, choice, -1)
+        if self.unheard:
+            return Want(request_id, choice, self.next_seq)
         return Want(request_id, choice, self.next_seq, attempt=self.epoch)
+
+    def take_unheard(self, now_s: float) -> None:
+        """Its job has left the queue, so a worker began it; its silence counts from now on."""
+        self.unheard = True
+        self.receipt = ""
+        self.last_s = now_s
+
+    def given_up(self, now_s: float, timeouts: Timeouts) -> Cause | None:
+        """Why to wait no longer for its worker, if there is a reason."""
+        silence_s = now_s - self.last_s
+        if self.worker is not None and silence_s >= timeouts.idle_s:
+            return "silent"
+        if self.worker is None and silence_s >= timeouts.inherited_s:
+            if self.inherited and not self.waits:
+                # Its worker died with its owner, or it waits in the queue: it may begin again,
+                # unless somebody has heard of it.
+                return "dead"
+            if self.unheard:
+                return "gap"
+        asked_too_often = self.in_gap and self.asked >= timeouts.max_resends
+        since_s = now_s - max(self.last_s, self.asked_s)
+        return "gap" if asked_too_often and since_s >= timeouts.resend_s else None
 
     def leave(self, cause: Cause, now_s: float) -> Migration:
         """Go on as the next attempt, on whatever worker takes it. O(ids so far)."""
@@ -152,7 +201,7 @@ class Run:
         self.left, self.worker = worker, None
         self.last_s = now_s
         self.receipt = ""
-        self.inherited = self.in_gap = False
+        self.inherited = self.in_gap = self.unheard = False
         self.asked = 0
         job = msgspec.structs.replace(
             self.job,

@@ -21,7 +21,7 @@ from services.postprocessor.checking import Check, Verdict, judged
 from services.postprocessor.choice import Choice, Step
 from services.postprocessor.failures import failure
 from services.postprocessor.joining import portions
-from services.postprocessor.run import LOST, Cause, Drop, Migration, Run
+from services.postprocessor.run import LOST, Cause, Drop, Migration, Run, Timeouts
 from toolrail.messages import (
     OWNER_STOPPING,
     Cancel,
@@ -38,25 +38,6 @@ from toolrail.messages import (
 Dead: TypeAlias = Literal["expired", "unstarted", "no_worker", "migrations"]
 """Why nobody could run a request: its deadline passed in the queue; no worker began it; none was
 there; it lost more workers than it may, or the queue had no room for it any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds of silence a stream may have.
-
-    Attributes:
-        idle_s: between two deltas of a choice that has begun.
-        unstarted_s: before a choice's first delta, when the request has no deadline.
-        resend_s: before the worker is asked for what may be missing.
-        inherited_s: before an inherited choice is sent again, or must begin again.
-        max_resends: questions about one gap.
-    """
-
-    idle_s: float
-    unstarted_s: float
-    resend_s: float = 2.0
-    inherited_s: float = 10.0
-    max_resends: int = 3
 
 
 @dataclass(slots=True)
@@ -377,20 +358,15 @@ class RequestStream:
     def _see_to(self, run: Run, now_s: float, timeouts: Timeouts) -> Outcome | None:
         """What comes of a run that has been silent, or lacks something, for long."""
         silence_s = now_s - run.last_s
-        if run.worker is not None and silence_s >= timeouts.idle_s:
-            return self.migrate(run, "silent", now_s)
         if run.worker is None and not self.deadline_ms and silence_s >= timeouts.unstarted_s:
             text = f"no worker began within {timeouts.unstarted_s:g} s"
             return self.fail("lost", text, dead="unstarted")
-        if run.inherited and not run.waits and silence_s >= timeouts.inherited_s:
-            # Its worker died with its owner, or it waits in the queue: it may begin again, unless
-            # somebody has heard of it.
-            return self.migrate(run, "dead", now_s)
+        if (cause := run.given_up(now_s, timeouts)) is not None:
+            return self.migrate(run, cause, now_s)
         if now_s - max(run.last_s, run.asked_s) < timeouts.resend_s:
             return None
-        if run.in_gap and run.asked >= timeouts.max_resends:
-            return self.migrate(run, "gap", now_s)
-        return self._ask(run, now_s) if run.worker is not None or run.inherited else None
+        known = run.worker is not None or run.inherited or run.unheard
+        return self._ask(run, now_s) if known else None
 
     def lose(
         self, dead_workers: Collection[str], silence_s: float, now_s: float
@@ -401,6 +377,25 @@ class RequestStream:
                 return
             if not run.over and run.worker in dead_workers and now_s - run.last_s >= silence_s:
                 yield self.migrate(run, "dead", now_s)
+
+    def miss(self, receipts: Collection[str], now_s: float) -> Iterator[Outcome]:
+        """Jobs of these `receipts` have left the queue: what to ask all workers for.
+
+        Of one that has begun, nothing: its first ids came while that was found out.
+        """
+        for run in self.runs:
+            if run.receipt in receipts and not (self.over or run.over):
+                run.take_unheard(now_s)
+                yield self._ask(run, now_s)
+
+    def remind(self, next_seq: int, term: int) -> EventDelta | None:
+        """An empty entry for a gateway that has not heard all up to here.
+
+        Numbered like any other, so it is of no matter where the rest is still on its way.
+        """
+        if term == self.term and next_seq >= self._seq:
+            return None
+        return EventDelta(self.request_id, self._number(), 0, term=self.term)
 
     def waiting(self) -> Iterator[Run]:
         """Its runs that no worker has begun, or gone on with."""

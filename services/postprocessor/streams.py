@@ -7,13 +7,14 @@ gathered by destination, in order.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from services.postprocessor.checking import Verdict
+from services.postprocessor.failures import failure
 from services.postprocessor.pace import Line, Paces
 from services.postprocessor.run import Drop
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
@@ -21,8 +22,11 @@ from toolrail.messages import (
     OWNER_STOPPING,
     Cancel,
     EventDelta,
+    Failed,
     FailureCode,
     Job,
+    Position,
+    Positions,
     TokenDelta,
     TokenFrame,
     Want,
@@ -39,11 +43,12 @@ _Told: TypeAlias = tuple[str, int | None] | tuple[str, int, int, str]
 
 
 class _Said(NamedTuple):
-    """What was said of a run, when, and as which owner of its stream."""
+    """What was said of a run, when, as which owner of its stream, and how that failed, if so."""
 
     model: str
     at_s: float
     term: int
+    failed: Failed | None = None
 
 
 @dataclass(slots=True)
@@ -91,6 +96,7 @@ class Streams:
         self._paces = Paces()
         self._told: OrderedDict[_Told, _Said] = OrderedDict()
         self._passed: OrderedDict[str, int] = OrderedDict()
+        self._answered: OrderedDict[str, tuple[float, set[str]]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -123,6 +129,7 @@ class Streams:
 
     def add(self, stream: RequestStream) -> None:
         """Own `stream` from now on; it waits for a worker."""
+        self._answered.pop(stream.request_id, None)  # what is missing of it is still with them
         self._in_line[stream.owner] += 1
         self._open[stream.request_id] = stream
 
@@ -195,6 +202,48 @@ class Streams:
             self._add(Happening(stream, outcome), now_s, batch)
         return batch
 
+    def on_positions(self, positions: Positions) -> Batch:
+        """What a gateway is told that hears nothing of some streams. O(those)."""
+        batch = Batch()
+        found = (self._missing(position) for position in positions.streams)
+        deltas = [delta for delta in found if delta is not None]
+        if deltas:
+            batch.events[positions.reply_subject] = deltas
+        return batch
+
+    def _missing(self, position: Position) -> EventDelta | None:
+        request_id, next_seq, term = position.request_id, position.next_seq, position.term
+        stream = self._open.get(request_id)
+        if stream is not None and stream.term >= term:
+            return stream.remind(next_seq, term)
+        # It has ended here, or was never known to this process: its end did not arrive.
+        said = self._told.get((request_id, None))
+        if said is not None and said.term >= term and said.failed is not None:
+            failed = said.failed
+        else:
+            failed = msgspec.structs.replace(
+                failure(request_id, "lost", "the end of the answer was lost"),
+                error_code=OWNER_STOPPING,
+            )
+        return EventDelta(request_id, next_seq, 0, failed=failed, term=term)
+
+    def queued(self, now_s: float, silence_s: float) -> dict[str, dict[str, RequestStream]]:
+        """Jobs that nobody has begun for so long, by model and receipt. O(streams): slow timer."""
+        found: dict[str, dict[str, RequestStream]] = {}
+        for stream in self._open.values():
+            for run in stream.waiting():
+                if run.receipt and now_s - run.last_s >= silence_s:
+                    found.setdefault(stream.model, {})[run.receipt] = stream
+        return found
+
+    def miss(self, jobs: Mapping[str, RequestStream], now_s: float) -> Batch:
+        """These jobs, by receipt, are in the queue no more: their workers' words were lost."""
+        batch = Batch()
+        for stream in {stream.request_id: stream for stream in jobs.values()}.values():
+            for outcome in stream.miss(jobs, now_s):
+                self._add(Happening(stream, outcome), now_s, batch)
+        return batch
+
     def on_verdicts(
         self, stream: RequestStream, choice: int, verdicts: Sequence[Verdict], now_s: float
     ) -> Batch:
@@ -210,7 +259,19 @@ class Streams:
 
     def expire(self, now_s: float, now_ms: int) -> Batch:
         """See to every stream whose time is up. O(streams): called by one slow timer."""
-        return self._each(lambda stream: stream.expire(now_s, now_ms, self._timeouts), now_s)
+        batch = self._each(lambda stream: stream.expire(now_s, now_ms, self._timeouts), now_s)
+        self._forget_answered(now_s, batch)
+        return batch
+
+    def _forget_answered(self, now_s: float, batch: Batch) -> None:
+        """Tell the workers of what was answered a while ago: nobody has missed anything of it."""
+        while self._answered:
+            request_id, (over_s, workers) = next(iter(self._answered.items()))
+            if now_s - over_s < self._timeouts.kept_s and len(self._answered) <= TOLD_KEPT:
+                return
+            del self._answered[request_id]
+            for worker in workers:
+                batch.done.setdefault(worker, []).append(request_id)
 
     def lose(self, dead_workers: Collection[str], silence_s: float, now_s: float) -> Batch:
         """Move the runs that `dead_workers` were writing and that have been silent as long.
@@ -318,17 +379,17 @@ class Streams:
             batch.wants.setdefault((stream.model, outcome.want_of), []).append(outcome.want)
         batch.happenings.append(happening)
         if stream.over:
-            self._over(stream, now_s, batch)
+            self._over(stream, now_s)
 
-    def _over(self, stream: RequestStream, now_s: float, batch: Batch) -> None:
+    def _over(self, stream: RequestStream, now_s: float) -> None:
         self._open.pop(stream.request_id, None)
         self._leave_line(stream)
         if stream.failed is not None and stream.failed.error_code == OWNER_STOPPING:
             return
         self._remember((stream.request_id, None), stream, now_s)
         if stream.failed is None:
-            for worker in {run.worker for run in stream.runs if run.worker}:
-                batch.done.setdefault(worker, []).append(stream.request_id)
+            workers = {run.worker for run in stream.runs if run.worker}
+            self._answered[stream.request_id] = now_s, workers
 
     def _tell_again(
         self, delta: TokenDelta, choice: int | None, now_s: float, batch: Batch
@@ -369,7 +430,7 @@ class Streams:
             self._passed.popitem(last=False)
 
     def _remember(self, run: _Told, stream: RequestStream, now_s: float) -> None:
-        self._say(run, _Said(stream.model, now_s, stream.term))
+        self._say(run, _Said(stream.model, now_s, stream.term, stream.failed))
 
     def _say(self, run: _Told, said: _Said) -> None:
         self._told[run] = said

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from toolrail.bus import subjects
-from toolrail.bus.port import Bus
 from toolrail.errors import DeadlineError
 from toolrail.messages import TERM_STEP, Reply, Stream, decode_reply, encode
 from toolrail.service.liveness import Asking
@@ -19,8 +18,7 @@ log: Final = logging.getLogger(__name__)
 class Postprocessors:
     """All of them; whichever takes a stream answers for it. `asking` must be watched."""
 
-    def __init__(self, bus: Bus, asking: Asking, *, timeout_s: float) -> None:
-        self._bus = bus
+    def __init__(self, asking: Asking, *, timeout_s: float) -> None:
         self._asking = asking
         self._timeout_s = timeout_s
 
@@ -33,7 +31,7 @@ class Postprocessors:
             payload = encode(msgspec.structs.replace(stream, term=term))
             timeout_s = min(self._timeout_s, left_s)
             with self._asking.question():
-                answer = await self._bus.request(subjects.STREAM, payload, timeout_s=timeout_s)
+                answer = await self._asking.request(subjects.STREAM, payload, timeout_s=timeout_s)
                 return decode_reply(answer), payload
             log.warning("a postprocessor died, asking another")
         raise DeadlineError("all postprocessors that were asked died")

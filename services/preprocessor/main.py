@@ -58,7 +58,7 @@ async def main(runtime: Runtime[PreprocessorSettings]) -> None:
         preparing,
         metrics,
         runtime.telemetry,
-        Postprocessors(runtime.bus, asking, timeout_s=settings.hand_over_timeout_s),
+        Postprocessors(asking, timeout_s=settings.hand_over_timeout_s),
     )
     turns = Turns(
         intake.answer,

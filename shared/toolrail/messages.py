@@ -312,12 +312,33 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=Tr
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """postprocessor → worker: these requests are answered, nobody will want them again.
 
-    `reply_subject`: of the postprocessor that says so. What has another owner by now is kept.
+    Not said at once: their gateways may still find that they missed the end. `reply_subject`: of
+    the postprocessor that says so. What has another owner by now is kept.
     """
 
     version: int = SCHEMA_VERSION
     reply_subject: str
     request_ids: tuple[str, ...]
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a gateway heard a stream: of the owner of `term`, all entries before `next_seq`."""
+
+    request_id: str
+    next_seq: int
+    term: int = 0
+
+
+class Positions(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """gateway → postprocessor: nothing has come of these streams for a while.
+
+    Of one that is heard to its last entry there is nothing to say. Otherwise `reply_subject` is
+    sent an entry that shows what is missing: one with a later number, or with how the stream ended.
+    """
+
+    version: int = SCHEMA_VERSION
+    reply_subject: str
+    streams: tuple[Position, ...]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -532,7 +553,12 @@ Reply: TypeAlias = Accepted | Failed
 WorkerOrder: TypeAlias = Resend | Done
 """What a worker takes on its control subject."""
 
-Handover: TypeAlias = Prepare | Stream | Job | Cancel | Accepted | Failed | Resend | Held | Done
+OwnerOrder: TypeAlias = Cancel | Positions
+"""What a postprocessor takes on its control subject."""
+
+Handover: TypeAlias = (
+    Prepare | Stream | Job | Cancel | Accepted | Failed | Resend | Held | Done | Positions
+)
 
 Report: TypeAlias = Rooms | KeyUses
 """What instances of one service tell each other; nothing is lost but accuracy where one is."""
@@ -544,6 +570,7 @@ _job = msgspec.msgpack.Decoder(Job)
 _cancel = msgspec.msgpack.Decoder(Cancel)
 _reply = msgspec.msgpack.Decoder(Reply)
 _order = msgspec.msgpack.Decoder(WorkerOrder)
+_owner_order = msgspec.msgpack.Decoder(OwnerOrder)
 _held = msgspec.msgpack.Decoder(Held)
 _token_frame = msgspec.msgpack.Decoder(TokenFrame)
 _event_frame = msgspec.msgpack.Decoder(EventFrame)
@@ -594,6 +621,11 @@ def decode_reply(data: bytes) -> Reply:
 def decode_worker_order(data: bytes) -> WorkerOrder:
     """Resend or Done. Raises DecodeError."""
     return _decode(_order, data)
+
+
+def decode_owner_order(data: bytes) -> OwnerOrder:
+    """Cancel or Positions. Raises DecodeError."""
+    return _decode(_owner_order, data)
 
 
 def decode_held(data: bytes) -> Held:

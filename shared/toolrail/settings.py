@@ -140,6 +140,8 @@ class GatewaySettings(CommonSettings):
         first_event_timeout_s: how long to wait for the first event after `Accepted`.
         max_streams: concurrent requests of this process; more get 429.
         take_over_timeout_s: how long another postprocessor is looked for when a stream's is gone.
+        resend_s: silence of a stream after which its postprocessor is asked what may be missing;
+            not more than that of the postprocessors.
         max_take_overs: times that one stream may be handed on; then it fails.
         stream_buffer_events: events buffered for a slow client before its stream is cancelled.
         sse_keep_alive_s: comment line after this much silence.
@@ -225,6 +227,7 @@ class GatewaySettings(CommonSettings):
     first_event_timeout_s: float = 300.0
     max_streams: int = 1024
     take_over_timeout_s: float = 20.0
+    resend_s: float = 2.0
     max_take_overs: int = 5
     stream_buffer_events: int = 10_000
     sse_keep_alive_s: float = 15.0

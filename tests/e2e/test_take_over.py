@@ -182,6 +182,42 @@ async def test_messages_that_are_lost_are_not_missed(
             assert await streamed(client, None) == whole
 
 
+@pytest.mark.chaos
+@pytest.mark.parametrize("heard", [0, 4], ids=["all of it", "its end"])
+@pytest.mark.parametrize(
+    ("to", "of", "ended"),
+    [
+        pytest.param(".post.", "worker", "toolrail_worker_runs_total", id="worker"),
+        pytest.param(
+            ".out.", "postprocessor", "toolrail_postprocessor_streams_total", id="postprocessor"
+        ),
+    ],
+)
+async def test_an_answer_whose_end_is_lost_is_not_waited_for_until_its_deadline(
+    running: Cluster, to: str, of: str, ended: str, heard: int
+) -> None:
+    """A connection that is lost takes all with it that was said meanwhile, also the last word."""
+
+    def count() -> float:
+        return sum(node.count(ended) for node in running.of(of))
+
+    async with running.client() as client:
+        whole = await streamed(client, None)
+        before, deaf = count(), True
+
+        async def hear_again() -> None:
+            nonlocal deaf
+            await until(lambda: count() > before)
+            await anyio.sleep(0.05)  # what was said last is on its way
+            deaf = False
+
+        with lossy(running.broker, to, lambda number: deaf and number > heard):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hear_again)
+                assert await streamed(client, None) == whole
+        assert not deaf
+
+
 @contextmanager
 def lossy(broker: MemoryBroker, to: str, lost: Callable[[int], bool]) -> Iterator[None]:
     """The bus loses those messages on such subjects, counted from 1, of which `lost` says so."""

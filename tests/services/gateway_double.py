@@ -29,11 +29,12 @@ from toolrail.messages import (
     Failed,
     Instance,
     ModelCard,
+    Positions,
     Prepare,
     Reply,
     Usage,
     VisibleLogprob,
-    decode_cancel,
+    decode_owner_order,
     decode_prepare,
     encode,
 )
@@ -61,6 +62,7 @@ class Peers:
     respond: Respond | None = None
     prepared: list[Prepare] = field(default_factory=list)
     cancels: list[Cancel] = field(default_factory=list)
+    asked: list[Positions] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._seqs: dict[str, int] = {}
@@ -101,7 +103,11 @@ class Peers:
         return encode(self.accepted(prepare))
 
     def _hear(self, data: bytes) -> None:
-        self.cancels.append(decode_cancel(data))
+        order = decode_owner_order(data)
+        if isinstance(order, Positions):
+            self.asked.append(order)
+        else:
+            self.cancels.append(order)
         self._tell()
 
     def _tell(self) -> None:

@@ -215,7 +215,7 @@ async def bench(
             ),
             metrics,
             runtime.telemetry,
-            Postprocessors(own, asking, timeout_s=made.hand_over_timeout_s),
+            Postprocessors(asking, timeout_s=made.hand_over_timeout_s),
         )
         runtime.tasks.start_soon(asking.watch)
         await own.serve(subjects.PREPARE, subjects.PREPROCESSORS, intake.answer, max_in_flight=9)

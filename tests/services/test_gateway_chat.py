@@ -19,7 +19,7 @@ from tests.services.gateway_double import (
     text,
 )
 from toolrail.bus import subjects
-from toolrail.events import ArgumentsDelta, CallEnd, CallStart, ReasoningDelta
+from toolrail.events import ArgumentsDelta, CallEnd, CallStart, ReasoningDelta, TextDelta
 from toolrail.messages import (
     SCHEMA_VERSION,
     TERM_STEP,
@@ -149,8 +149,20 @@ async def test_no_status_before_the_first_event() -> None:
         rid = await s.peers.request()
         await anyio.wait_all_tasks_blocked()
         assert answer.status == 0
-        await s.peers.say(rid)
+        await s.peers.say(rid, TextDelta("a"))
         await answer.started()
+        assert answer.status == 200
+
+
+async def test_an_entry_that_only_counts_is_no_first_event() -> None:
+    async with stack() as s:
+        answer = s.visit()
+        rid = await s.peers.request()
+        await s.peers.say(rid)
+        await anyio.wait_all_tasks_blocked()
+        assert answer.status == 0
+        await s.peers.finish(rid, TextDelta("a"))
+        await answer.end()
         assert answer.status == 200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from toolrail.messages import (
     ChoiceEnd,
     EventDelta,
     Failed,
+    Position,
+    Positions,
     Prepare,
     Reply,
     Sampling,
@@ -141,6 +144,38 @@ async def test_what_had_no_job_yet_is_queued_by_its_next_owner_and_only_by_that_
         await rest(s, rid, TextDelta("abc"), term=2 * TERM_STEP, end=STOP, usage=USAGE)
         await answer.end()
         assert [asked.started for asked in owners.asked] == [None, (0,)]
+
+
+async def test_owners_are_asked_about_silent_streams_and_answered_when_the_end_was_lost() -> None:
+    async with begun() as (s, owners, answer, rid):
+        streams = s.gateway.streams
+        now = asyncio.get_running_loop().time()
+        streams.ask(now + 1, 2)
+        streams.ask(now + 3, 2)
+        streams.ask(now + 4, 2)
+        await anyio.wait_all_tasks_blocked()
+        assert s.peers.asked == [
+            Positions(reply_subject=streams.reply_subject, streams=(Position(rid, 1, 0),))
+        ]
+        gone = Failed(request_id=rid, code="lost", message="gone", error_code=OWNER_STOPPING)
+        await s.peers.say(rid, failed=gone, seq=0)  # it was heard of since it was asked
+        await s.peers.say(rid, failed=gone, seq=1)
+        await rest(s, rid, TextDelta("abc"), end=STOP, usage=USAGE)
+        await answer.end()
+        assert content(answer) == "abc"
+        assert [stream.term for stream in owners.asked] == [TERM_STEP]
+
+
+async def test_a_stream_that_has_ended_or_looks_for_an_owner_is_not_asked_about() -> None:
+    async with begun(others=False) as (s, _, answer, rid):
+        (stream,) = s.gateway.streams._open.values()
+        stream.next_term()
+        assert not stream.whom_to_ask()
+        stream.taken_by(OTHER)
+        assert list(stream.whom_to_ask()) == [subjects.control(OTHER)]
+        await rest(s, rid, TextDelta("abc"), end=STOP, usage=USAGE)
+        await answer.end()
+        assert not s.gateway.streams._open
 
 
 async def test_the_former_owner_is_told_to_let_go_of_it() -> None:

@@ -16,6 +16,8 @@ from toolrail.messages import (
     FailureCode,
     Job,
     Output,
+    Position,
+    Positions,
     Sampling,
     TokenDelta,
     TokenFrame,
@@ -174,11 +176,126 @@ def test_what_a_silent_worker_may_have_sent_last_is_asked_for() -> None:
     assert streams.expire(4, 0).wants == {("m", "w"): [Want("r", 0, 1, attempt=0)]}
 
 
-def test_workers_hear_what_is_done_after_its_end_was_said() -> None:
+def test_workers_hear_what_is_done_when_nobody_can_have_missed_its_end_any_more() -> None:
     streams = table(stream(plain_choice(), plain_choice()))
     streams.on_frame(frame(delta("a", finish="stop"), worker="w1"), 0)
-    batch = streams.on_frame(frame(delta("b", choice=1, finish="stop"), worker="w2"), 0)
-    assert batch.done == {"w1": ["r"], "w2": ["r"]}
+    batch = streams.on_frame(frame(delta("b", choice=1, finish="stop"), worker="w2"), 1)
+    assert batch.done == {}
+    assert streams.expire(TIMEOUTS.kept_s, 0).done == {}
+    assert streams.expire(TIMEOUTS.kept_s + 1, 0).done == {"w1": ["r"], "w2": ["r"]}
+    assert streams.expire(TIMEOUTS.kept_s + 2, 0).done == {}
+
+
+def test_workers_keep_an_answer_whose_stream_comes_back_to_the_same_owner() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a", finish="stop")), 0)
+    streams.add(inherited())
+    assert streams.expire(TIMEOUTS.kept_s, 0).done == {}
+
+
+def test_workers_keep_a_bounded_number_of_answers_for_gateways() -> None:
+    streams = table()
+    for number in range(TOLD_KEPT + 3):
+        streams.add(stream(request_id=str(number)))
+        streams.on_frame(frame(delta("a", request_id=str(number), finish="stop")), 0)
+    assert streams.expire(0, 0).done == {"w": ["0", "1", "2"]}
+
+
+# What a gateway may have missed.
+
+
+def asked(next_seq: int, *, term: int = 0, request_id: str = "r") -> Positions:
+    return Positions(reply_subject="g", streams=(Position(request_id, next_seq, term),))
+
+
+def test_who_has_heard_all_is_told_nothing() -> None:
+    streams = table(stream())
+    assert streams.on_positions(asked(0)) == Batch()
+    streams.on_frame(frame(delta("a")), 0)
+    assert streams.on_positions(asked(1)) == Batch()
+
+
+def test_who_has_missed_something_sees_it_by_the_next_number() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a"), delta("b", 1)), 0)
+    assert sent(streams.on_positions(asked(1))) == [EventDelta("r", 2, 0)]
+    batch = streams.on_frame(frame(delta("c", 2, finish="stop")), 0)
+    assert [d.seq for d in sent(batch)] == [3]
+
+
+def test_who_has_missed_the_end_is_to_look_for_another_owner() -> None:
+    streams = table(stream())
+    streams.on_frame(frame(delta("a", finish="stop")), 0)
+    for position in (asked(0), asked(5, request_id="never known")):
+        (said,) = sent(streams.on_positions(position))
+        assert (said.seq, said.term) == (position.streams[0].next_seq, 0)
+        assert said.failed is not None
+        assert said.failed.error_code == OWNER_STOPPING
+
+
+def test_who_has_missed_a_failure_is_told_it() -> None:
+    streams = table(stream(deadline_ms=5))
+    (failed,) = sent(streams.expire(0, 5))
+    (again,) = sent(streams.on_positions(asked(7)))
+    assert (again.seq, again.failed) == (7, failed.failed)
+
+
+def test_who_listens_to_an_older_owner_is_told_of_this_one() -> None:
+    streams = table(inherited(term=16))
+    assert sent(streams.on_positions(asked(3, term=0))) == [EventDelta("r", 0, 0, term=16)]
+    (said,) = sent(streams.on_positions(asked(3, term=32)))
+    assert said.failed is not None
+    assert (said.failed.error_code, said.term) == (OWNER_STOPPING, 32)
+
+
+# Jobs of which nothing is heard.
+
+
+def queued(*choices: Choice, migration_limit: int = 1) -> tuple[Streams, RequestStream]:
+    owned = stream(*choices, migration_limit=migration_limit)
+    streams = table(owned)
+    for run in owned.runs:
+        assert owned.queued(run.job, f"{run.job.choice}")
+    return streams, owned
+
+
+def test_jobs_that_wait_for_long_are_looked_for_in_the_queue() -> None:
+    streams, owned = queued(plain_choice(), plain_choice())
+    assert streams.queued(1.9, 2) == {}
+    assert streams.queued(2, 2) == {"m": {"0": owned, "1": owned}}
+    streams.on_frame(frame(delta("a", choice=1)), 2)
+    assert streams.queued(3, 2) == {"m": {"0": owned}}
+
+
+def test_what_left_the_queue_unheard_is_asked_of_all_workers_and_comes() -> None:
+    streams, owned = queued()
+    batch = streams.miss({"0": owned}, 3)
+    assert batch.wants == {("m", ""): [Want("r", 0, 0)]}
+    assert streams.queued(30, 2) == {}
+    assert streams.expire(4.9, 0) == Batch()
+    assert streams.expire(5, 0).wants == {("m", ""): [Want("r", 0, 0)]}
+    batch = streams.on_frame(frame(delta("a", finish="stop")), 6)
+    assert sent(batch)[-1].end == ChoiceEnd("stop")
+
+
+def test_what_left_the_queue_and_no_worker_knows_begins_again() -> None:
+    streams, owned = queued()
+    streams.miss({"0": owned}, 3)
+    batch = streams.expire(3 + TIMEOUTS.inherited_s, 0)
+    migration = batch.happenings[0].outcome.migration
+    assert migration is not None
+    assert (migration.job.attempt, migration.cause) == (1, "gap")
+    assert owned.queued(migration.job, "9")
+    assert streams.queued(100, 2) == {"m": {"9": owned}}
+    streams.on_frame(frame(delta("late"), worker="dead"), 14)
+    batch = streams.on_frame(frame(delta("a", epoch=1, finish="stop")), 15)
+    assert sent(batch)[-1].end == ChoiceEnd("stop", migrations=1)
+
+
+def test_what_began_while_the_queue_was_looked_at_is_not_asked_for() -> None:
+    streams, owned = queued()
+    streams.on_frame(frame(delta("a")), 2)
+    assert streams.miss({"0": owned}, 3) == Batch()
 
 
 # Streams that had another owner.

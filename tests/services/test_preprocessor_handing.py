@@ -59,7 +59,7 @@ async def test_a_stream_is_handed_to_another_when_the_one_that_took_it_dies() ->
     await dying.serve(subjects.ping("post-1"), "q", answerer(CollectorRegistry()), max_in_flight=9)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(asking.watch)
-        postprocessors = Postprocessors(bus, asking, timeout_s=20)
+        postprocessors = Postprocessors(asking, timeout_s=20)
         reply, handed = await postprocessors.take(STREAM, left_s=600)
         assert isinstance(reply, Accepted)
         assert reply.instance == "post-2"
@@ -68,10 +68,41 @@ async def test_a_stream_is_handed_to_another_when_the_one_that_took_it_dies() ->
     await directory.stop()
 
 
+async def test_one_that_connects_anew_is_waited_for_and_one_that_is_gone_is_not() -> None:
+    broker = MemoryBroker()
+    bus, other = broker.connect(), broker.connect()
+    directory = Directory(bus)
+    await directory.start()
+    asked = 0
+
+    async def request(gone_s: float) -> bytes:
+        asking = Asking(bus, directory, "postprocessor", probe_s=1, gone_s=gone_s)
+        return await asking.request("s", b"", timeout_s=60)
+
+    async def answer(payload: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        return payload
+
+    with pytest.raises(NoRespondersError):  # nobody is registered
+        await request(gone_s=60)
+    here = Instance(service="postprocessor", instance="post-1", pid=1)
+    await bus.instances.put("postprocessor.post-1", encode(here))
+    await anyio.wait_all_tasks_blocked()
+    with pytest.raises(NoRespondersError):
+        await request(gone_s=0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(request, 60)
+        await anyio.wait_all_tasks_blocked()
+        await other.serve("s", "q", answer, max_in_flight=1)
+    assert asked == 1
+    await directory.stop()
+
+
 async def test_nobody_there_and_nobody_in_time_are_told_apart() -> None:
     bus = MemoryBroker().connect()
     asking = Asking(bus, Directory(bus), "postprocessor", probe_s=1, gone_s=1)
-    postprocessors = Postprocessors(bus, asking, timeout_s=0.01)
+    postprocessors = Postprocessors(asking, timeout_s=0.01)
     with pytest.raises(NoRespondersError):
         await postprocessors.take(STREAM, left_s=600)
 

@@ -102,6 +102,8 @@ _PUBLISH: Final[Mapping[str, tuple[str, ...]]] = {
         subjects.WORK_SUBJECTS,
         subjects.DEAD_SUBJECTS,
         f"$JS.API.STREAM.MSG.DELETE.{subjects.WORK_STREAM}",
+        f"$JS.API.STREAM.INFO.{subjects.WORK_STREAM}",
+        f"$JS.API.CONSUMER.INFO.{subjects.WORK_STREAM}.>",
         f"{_P}.out.*",
         f"{_P}.cancel.*",
         f"{_P}.ctl.*",

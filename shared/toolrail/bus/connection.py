@@ -125,6 +125,10 @@ class JetStream(Protocol):
         """Make a consumer, or change a durable one."""
         ...
 
+    async def consumer_info(self, stream: str, consumer: str) -> api.ConsumerInfo:
+        """What the server knows of a consumer. Raises NotFoundError."""
+        ...
+
     async def get_last_msg(self, stream_name: str, subject: str, direct: bool) -> api.RawStreamMsg:
         """The last message of a subject."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -94,6 +94,10 @@ class Lines:
         """Forget the job of that number, if it is still there."""
         if (job := self._open.get(number)) is not None:
             self.settle(job)
+
+    def __contains__(self, number: int) -> bool:
+        """Whether the job of that number is here, also with a worker that has not settled it."""
+        return number in self._open
 
     def line(self, model: str) -> _Line:
         """The line of `model`."""
@@ -260,6 +264,12 @@ class MemoryWorkQueue:
         """Remove the job of this receipt, if it is still there."""
         self._check(0)
         self._lines.withdraw(int(receipt))
+
+    async def gone(self, model: str, receipts: Collection[str]) -> set[str]:
+        """Those that are not in the queue any more."""
+        del model
+        self._check(0)
+        return {receipt for receipt in receipts if int(receipt) not in self._lines}
 
     async def bury(self, model: str, record: bytes) -> None:
         """Keep a record of a job that could not be run."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from nats.aio.msg import Msg
@@ -82,6 +82,24 @@ class NatsWorkQueue:
             if getattr(error, "err_code", None) not in _NO_MESSAGE:
                 raise translated(error, "the work queue") from error
 
+    async def gone(self, model: str, receipts: Collection[str]) -> set[str]:
+        """Those that the queue has no more, by two questions however many there are."""
+        jetstream, stream = self._connection.jetstream, subjects.WORK_STREAM
+        try:
+            async with asyncio.timeout(API_TIMEOUT_S):
+                kept = (await jetstream.stream_info(stream)).state
+                try:
+                    reader = await jetstream.consumer_info(stream, subjects.model_token(model))
+                except NotFoundError:  # no worker was ever there
+                    settled = 0
+                else:
+                    settled = _settled(reader)
+        except FOREIGN as error:
+            raise translated(error, "the work queue") from error
+        first = max(kept.first_seq, settled + 1)
+        # A number beyond the last is of a stream that was lost with its server, and made anew.
+        return {receipt for receipt in receipts if not first <= int(receipt) <= kept.last_seq}
+
     async def bury(self, model: str, record: bytes) -> None:
         """Keep a record of a job that could not be run."""
         try:
@@ -103,6 +121,14 @@ class NatsWorkQueue:
         except FOREIGN as error:
             raise translated(error, "the work queue") from error
         return pull
+
+
+def _settled(reader: api.ConsumerInfo) -> int:
+    """The number up to which all jobs of a consumer were acknowledged."""
+    delivered, floor = reader.delivered, reader.ack_floor
+    if delivered is not None and reader.num_ack_pending == 0:
+        return delivered.stream_seq
+    return 0 if floor is None else floor.stream_seq
 
 
 class _Item:

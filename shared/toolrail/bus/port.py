@@ -9,7 +9,7 @@ itself: `request`, `serve`, `put` and `pull` inject and extract it; frames carry
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -108,6 +108,13 @@ class WorkQueue(Protocol):
 
     async def withdraw(self, receipt: str) -> None:
         """Remove the job of this receipt, if it is still there: nobody waits for it any more."""
+        ...
+
+    async def gone(self, model: str, receipts: Collection[str]) -> set[str]:
+        """Those of the jobs of `model` that are certainly not in the queue any more.
+
+        What has left it only now may be missing. Takes no longer for many. Raises FaultError.
+        """
         ...
 
     async def bury(self, model: str, record: bytes) -> None:

@@ -24,6 +24,8 @@ _MAX_WAITING_PULLS: Final = 8192
 _NAME_IN_USE: Final = 10058
 _RETRY_S: Final = 0.1
 _TRY_S: Final = 2.0
+_ENSURE_S: Final = 0.5
+_AWAY: Final = 503
 MESSAGE_ID: Final = "Nats-Msg-Id"
 _MAX_DEAD_BYTES: Final = 256 << 20
 
@@ -153,8 +155,9 @@ async def publish(
     """Put a message into the stream of `subject`: its number there. Raises what nats-py raises.
 
     When no stream takes it, it is made anew if the server came back without its state; a new one
-    may not be known in all of a cluster yet. A message with an id is sent again when its
-    acknowledgement does not come, since a connection may have taken either with it.
+    may not be known in all of a cluster yet, and one that changes its leader takes nothing for a
+    moment. A message with an id is sent again when its acknowledgement does not come, since a
+    connection may have taken either with it.
     """
     try_s = min(timeout_s, _TRY_S) if MESSAGE_ID in headers else timeout_s
     async with asyncio.timeout(timeout_s):
@@ -164,13 +167,28 @@ async def publish(
                     subject, payload, try_s, headers=headers
                 )
             except NoStreamResponseError:
-                await ensure(connection)
+                await _ensure_soon(connection)
                 await asyncio.sleep(_RETRY_S)
             except NatsTimeoutError:
                 if try_s == timeout_s:
                     raise
             else:
                 return acknowledged.seq
+
+
+async def _ensure_soon(connection: Connection) -> None:
+    """Like `ensure`, but not for long: a cluster without a leader answers nothing of this.
+
+    A call that it has lost would be waited for while the stream has long been there again.
+    """
+    try:
+        async with asyncio.timeout(_ENSURE_S):
+            await ensure(connection)
+    except (NatsTimeoutError, TimeoutError):
+        return
+    except APIError as error:
+        if error.code != _AWAY:
+            raise
 
 
 def _bucket(bucket: str, ttl_s: float, connection: Connection) -> api.StreamConfig:

@@ -22,6 +22,7 @@ from toolrail.errors import FaultError, NoRespondersError
 from toolrail.telemetry import Telemetry
 
 _AT_ONCE: Final = 64
+_AGAIN_S: Final = 0.05
 
 UNTRACED: Final = {"traceparent": f"00-{'0' * 31}1-{'0' * 15}1-00"}
 """A trace that is not recorded: a span for each question would drown the others."""
@@ -105,6 +106,7 @@ class Asking:
     ) -> None:
         self._bus = bus
         self._probe_s = probe_s
+        self._gone_s = gone_s
         self._directory = directory
         self._service = service
         self._asked: dict[anyio.CancelScope, float] = {}
@@ -119,6 +121,22 @@ class Asking:
                 yield scope
             finally:
                 del self._asked[scope]
+
+    async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
+        """The answer of whoever takes the question. Raises FaultError, as the bus does.
+
+        Nobody there for a moment may be the only one that connects anew: while one is registered
+        it is asked again, for as long as it takes to be counted as dead.
+        """
+        until = anyio.current_time() + min(timeout_s, self._gone_s)
+        while True:
+            try:
+                return await self._bus.request(subject, payload, timeout_s=timeout_s)
+            except NoRespondersError:
+                known = self._directory.instances(self._service)
+                if not known or anyio.current_time() >= until:
+                    raise
+            await anyio.sleep(_AGAIN_S)
 
     async def watch(self) -> None:
         """Look after the questions. Never ends."""
