@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
@@ -70,6 +73,12 @@ class Receiver:
     logs: list[ReceivedLog] = field(default_factory=list[ReceivedLog])
     status: int = 200
     refusals: int = 0
+    refuses: str = ""
+    """Logs that come with one that has this in its body are answered 400."""
+
+    rejected: int = 0
+    """So many of each export of logs are not taken, it says; it keeps the others."""
+
     _news: threading.Condition = field(default_factory=threading.Condition)
 
     def add(self, spans: list[Received]) -> None:
@@ -114,13 +123,28 @@ def receiver() -> Iterator[Receiver]:
             if received.status != 200:
                 received.refuse()
             elif self.path == "/v1/logs":
-                received.add_logs(list(_logs(ExportLogsServiceRequest.FromString(body))))
+                self.take_logs(list(_logs(ExportLogsServiceRequest.FromString(body))))
+                return
             else:
                 received.bodies.append(body)
                 received.add(list(_spans(ExportTraceServiceRequest.FromString(body))))
-            self.send_response(received.status)
-            self.send_header("content-length", "0")
+            self.answer(received.status)
+
+        def take_logs(self, logs: list[ReceivedLog]) -> None:
+            if received.refuses and any(received.refuses in log.body for log in logs):
+                received.refuse()
+                self.answer(400)
+                return
+            received.add_logs(logs[received.rejected :])
+            said = ExportLogsServiceResponse()
+            said.partial_success.rejected_log_records = received.rejected
+            self.answer(200, said.SerializeToString() if received.rejected else b"")
+
+        def answer(self, status: int, content: bytes = b"") -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

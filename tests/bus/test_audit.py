@@ -56,6 +56,10 @@ async def test_a_stream_keeps_the_last_ones_each_once() -> None:
         assert info.state.bytes <= 4096
         last = await jetstream.get_last_msg(subjects.AUDIT_STREAM, subjects.audit("g1"))
         assert last.data == b"x" * 1000
+        info.config.max_msg_size = 500
+        await jetstream.update_stream(info.config)
+        with pytest.raises(ValueError, match="more than the stream takes"):
+            await bus.audit.append(b"x" * 600, record_id="too long", timeout_s=10)
         await jetstream.delete_stream(subjects.AUDIT_STREAM)
         with pytest.raises(FaultError, match="toolrail nats setup"):
             await bus.audit.check()

@@ -18,7 +18,7 @@ from services.gateway.audit.auditor import Auditor
 from services.gateway.audit.entry import Budget, Transcript, joined
 from services.gateway.audit.record import Record
 from services.gateway.audit.setup import auditor_of
-from services.gateway.audit.sink import SinkError
+from services.gateway.audit.sink import RefusedError, SinkError
 from services.gateway.audit.sinks import sink_of
 from services.gateway.audit.writing import Line
 from tests.services.gateway_double import MODEL, STOP, USAGE, Answer, Stack, stack, text
@@ -49,6 +49,8 @@ class Kept:
         self.lines: list[Line] = []
         self.refusals = 0
         self.away = False
+        self.refuses = b""
+        self.offers = 0
         self.gate = anyio.Event()
         self.gate.set()
         self._news = anyio.Event()
@@ -58,6 +60,11 @@ class Kept:
 
     async def write(self, lines: Sequence[Line]) -> None:
         await self.gate.wait()
+        self.offers += 1
+        if self.refuses and any(self.refuses in line.data for line in lines):
+            self.refusals += 1
+            self.tell()
+            raise RefusedError("it never will", lines)
         if self.away:
             self.refusals += 1
             self.tell()
@@ -365,6 +372,57 @@ async def test_a_sink_that_stays_away_costs_records_and_says_so() -> None:
                 await kept.refused()
                 await anyio.sleep(0.01)
         assert s.metric("toolrail_gateway_audit_queued") == 0
+
+
+LOST = "toolrail_gateway_audit_records_total"
+
+
+async def test_a_record_that_is_refused_keeps_no_other_waiting() -> None:
+    async with audited(max_audit_queue=10) as (s, kept):
+        kept.refuses, kept.gate = b"poison", anyio.Event()
+        for number in range(1, 9):
+            answer = s.visit(body=BODY)
+            await s.peers.finish(await s.peers.request(number), *text("poison" * (number == 6)))
+            await answer.end()
+        kept.gate.set()
+        records = {record["request_id"]: record for record in await kept.records(8)}
+        assert len(records) == 8
+        bare = [record for record in records.values() if record["request"]["cut"]]
+        assert [(record["response"], record["status"]) for record in bare] == [
+            ({"choices": None, "cut": True}, 200)
+        ]
+        await s.gateway.auditor.finish(20)
+        assert (s.metric(LOST, outcome="written"), s.metric(LOST, outcome="failed")) == (8, 0)
+        assert kept.offers <= 9  # it is found by halves
+
+
+async def test_a_record_that_is_refused_without_content_too_is_lost_at_once() -> None:
+    async with audited() as (s, kept):
+        kept.refuses = b'"status":404'
+        missing = "/v1/responses/resp_0"
+        assert (await s.visit("GET", missing, body=b"").end()).status == 404
+        await kept.refused()
+        await answered(s)
+        (record,) = await kept.records()
+        assert record["status"] == 200
+        await s.gateway.auditor.finish(20)
+        assert (s.metric(LOST, outcome="written"), s.metric(LOST, outcome="failed")) == (1, 1)
+        assert s.metric("toolrail_gateway_audit_queued") == 0
+
+
+async def test_a_required_record_is_never_given_up() -> None:
+    async with audited(audit_required=True, audit_content="none") as (s, kept):
+        kept.refuses = b"request"
+        await answered(s)
+        with anyio.fail_after(20):
+            while not s.metric("toolrail_gateway_audit_sink_away"):
+                await kept.refused()
+                await anyio.sleep(0.01)
+        assert (await s.visit(body=BODY).end()).status == 503
+        kept.refuses = b""
+        await kept.records()
+        await s.gateway.auditor.finish(20)
+        assert (s.metric(LOST, outcome="written"), s.metric(LOST, outcome="failed")) == (1, 0)
 
 
 async def test_required_records_refuse_requests_instead() -> None:

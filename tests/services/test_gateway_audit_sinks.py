@@ -13,7 +13,7 @@ import pytest
 
 from services.gateway.audit.files import FileSink
 from services.gateway.audit.otlp import OtlpSink
-from services.gateway.audit.sink import SinkError
+from services.gateway.audit.sink import RefusedError, SinkError
 from services.gateway.audit.sinks import StreamSink, sink_of
 from services.gateway.audit.writing import Line
 from tests import otlp
@@ -156,12 +156,13 @@ async def test_a_receiver_of_logs_gets_records_and_where_they_belong() -> None:
     assert (zero.trace_id, one.trace_id, two.severity) == ("", TRACE, "WARN")
 
 
-async def test_a_receiver_that_refuses_is_a_sink_that_is_away() -> None:
+async def test_a_receiver_that_is_not_as_it_should_be_is_a_sink_that_is_away() -> None:
     with otlp.receiver() as receiver:
-        receiver.status = 400
         logs = OtlpSink(receiver.url, "gw", 5.0)
-        with pytest.raises(SinkError, match="/v1/logs"):
-            await logs.write([line(1)])
+        for status in (401, 404, 302):
+            receiver.status = status
+            with pytest.raises(SinkError, match=f"/v1/logs answers {status}"):
+                await logs.write([line(1)])
         assert receiver.logs == []
         receiver.status = 200
         await logs.write([line(1)])
@@ -169,13 +170,38 @@ async def test_a_receiver_that_refuses_is_a_sink_that_is_away() -> None:
         await logs.close()
 
 
-async def test_a_bus_that_takes_less_by_now_is_a_sink_that_is_away() -> None:
-    bus = MemoryBroker().connect()
+async def test_a_receiver_that_refuses_records_is_not_asked_again() -> None:
+    large = 3 << 20  # so that they are sent apart
+    with otlp.receiver() as receiver:
+        logs = OtlpSink(receiver.url, "gw", 5.0)
+        receiver.refuses = '"n": 2,'
+        with pytest.raises(RefusedError, match="answers 400") as info:
+            await logs.write([line(1, large), line(2, large), line(3)])
+        assert [refused.id for refused in info.value.lines] == ["r2-request", "r3-request"]
+        assert [log.attributes["toolrail.audit.id"] for log in receiver.logs] == ["r1-request"]
+        assert receiver.refusals == 1
+        receiver.rejected = 1
+        with pytest.raises(RefusedError, match="all but 1 of 2") as info:
+            await logs.write([line(4), line(5)])
+        assert (info.value.lines, info.value.lost) == ([], 1)
+        with pytest.raises(RefusedError) as info:
+            await logs.write([line(6)])
+        assert ([refused.id for refused in info.value.lines], info.value.lost) == (
+            ["r6-request"],
+            0,
+        )
+        await logs.close()
+
+
+async def test_a_bus_that_takes_less_by_now_keeps_the_others() -> None:
+    broker = MemoryBroker()
+    bus = broker.connect()
     stream = StreamSink(bus.audit, bus.max_payload_bytes, 5.0)
     await stream.open()
-    with pytest.raises(SinkError):
-        await stream.write([line(1), line(2, bus.max_payload_bytes)])
-    await stream.write([line(3)])
+    with pytest.raises(RefusedError) as info:
+        await stream.write([line(1), line(2, bus.max_payload_bytes), line(3)])
+    assert [refused.id for refused in info.value.lines] == ["r2-request"]
+    assert list(broker.audit) == ["r1-request", "r3-request"]
 
 
 def test_settings_that_name_a_sink(tmp_path: Path) -> None:

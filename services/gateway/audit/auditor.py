@@ -2,7 +2,8 @@
 
 A request that has ended puts its entry here and goes. One task turns entries into records, in a
 thread, and has the sink keep them; while the sink cannot, it tries again, and what comes meanwhile
-waits. Where there is no more room, records are dropped and counted; with `--audit-required`
+waits. What the sink refuses for good keeps nobody waiting: it is offered without its content, and
+then lost. Where there is no more room, records are dropped and counted; with `--audit-required`
 requests are refused instead, before anything of them is read.
 """
 
@@ -21,7 +22,7 @@ from services.gateway.answer import Outcome
 from services.gateway.audit.entry import Budget, Entry, Transcript
 from services.gateway.audit.metrics import AuditMeters
 from services.gateway.audit.record import Caller, Client
-from services.gateway.audit.sink import SinkError
+from services.gateway.audit.sink import RefusedError, SinkError
 from services.gateway.audit.sinks import Sink
 from services.gateway.audit.writing import Line, Writer
 from services.gateway.exchange import CLIENT_LEFT, Exchange
@@ -37,7 +38,7 @@ _BATCH_BYTES: Final = 8 << 20
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _SAY_AGAIN_S: Final = 30.0
-"""How often a log line tells of records that are dropped."""
+"""How often a log line tells of records that are lost, or refused."""
 
 
 class AuditUnavailableError(FaultError):
@@ -67,7 +68,7 @@ class Auditor:
         self._open = 0
         self._writing = 0
         self._away = False
-        self._said_at = float("-inf")
+        self._said_at: dict[str, float] = {}
         self._news = anyio.Event()
         self._turn = anyio.Lock()
         meters.queued.set_function(self.__len__)
@@ -221,24 +222,72 @@ class Auditor:
 
     async def _write(self, sink: Sink, writer: Writer, batch: Sequence[Entry]) -> None:
         lines = await anyio.to_thread.run_sync(self._lines, writer, batch)
-        began, pause_s = anyio.current_time(), _FIRST_PAUSE_S
-        while lines:
+        until_s = anyio.current_time() + self._settings.audit_retry_s
+        for line in await self._offer(sink, lines, until_s):
+            bare = line.bare()  # what is in it may be what the sink does not want
+            if bare is None and not self.required:
+                self._lost(1, "failed", "the sink refuses them")
+            elif await self._offer(sink, [bare or line], until_s, last=True):
+                self._lost(1, "failed", "the sink refuses them, also without their content")
+
+    async def _offer(
+        self, sink: Sink, lines: Sequence[Line], until_s: float, *, last: bool = False
+    ) -> list[Line]:
+        """Have the sink keep them, or lose them; those that it will never take, found by halves.
+
+        `last`: there is nothing else to offer in their place.
+        """
+        if not lines:
+            return []
+        refused = await self._taken(sink, lines, until_s, last=last)
+        if len(refused) <= 1:
+            return list(refused)
+        half = len(refused) // 2
+        first = await self._offer(sink, refused[:half], until_s, last=last)
+        return first + await self._offer(sink, refused[half:], until_s, last=last)
+
+    async def _taken(
+        self, sink: Sink, lines: Sequence[Line], until_s: float, *, last: bool
+    ) -> Sequence[Line]:
+        """Offer them until they are kept, or lost; of those that are refused, some are returned.
+
+        What is required is never given up: a sink that refuses the last offer is away.
+        """
+        pause_s = _FIRST_PAUSE_S
+        while True:
             try:
                 with anyio.fail_after(2 * self._settings.audit_timeout_s):
                     await sink.write(lines)
+            except RefusedError as error:
+                if not (last and self.required):
+                    self._refused(lines, error)
+                    return error.lines
+                reason = str(error)
             except (SinkError, TimeoutError) as error:
-                self._turned(away=True, reason=str(error) or "the sink takes too long")
-                waited_s = anyio.current_time() - began
-                if not self.required and waited_s > self._settings.audit_retry_s:
-                    self._lost(len(lines), "failed", "the sink did not take them")
-                    return
-                await anyio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                reason = str(error) or "the sink takes too long"
             else:
-                self._turned(away=False)
-                self._meters.records.labels("written").inc(len(lines))
-                self._meters.bytes.inc(sum(len(line.data) for line in lines))
-                return
+                self._kept(len(lines), sum(len(line.data) for line in lines))
+                return ()
+            self._turned(away=True, reason=reason)
+            if not self.required and anyio.current_time() > until_s:
+                self._lost(len(lines), "failed", "the sink did not take them")
+                return ()
+            await anyio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _refused(self, lines: Sequence[Line], error: RefusedError) -> None:
+        self._say("audit records are refused", str(error))
+        refused = {line.id for line in error.lines}
+        size = sum(len(line.data) for line in lines if line.id not in refused)
+        self._kept(len(lines) - len(refused) - error.lost, size)
+        if error.lost:
+            self._lost(error.lost, "failed", str(error))
+
+    def _kept(self, count: int, size: int) -> None:
+        if count:
+            self._turned(away=False)
+            self._meters.records.labels("written").inc(count)
+            self._meters.bytes.inc(size)
 
     def _lines(self, writer: Writer, batch: Sequence[Entry]) -> list[Line]:
         lines: list[Line] = []
@@ -262,10 +311,14 @@ class Auditor:
 
     def _lost(self, count: int, outcome: str, reason: str) -> None:
         self._meters.records.labels(outcome).inc(count)
+        self._say("audit records are lost", reason)
+
+    def _say(self, what: str, reason: str) -> None:
+        """A log line, not one for every record."""
         now = anyio.current_time()
-        if now - self._said_at >= _SAY_AGAIN_S:
-            self._said_at = now
-            log.warning("audit records are lost", extra={"reason": reason})
+        if now - self._said_at.get(what, float("-inf")) >= _SAY_AGAIN_S:
+            self._said_at[what] = now
+            log.warning(what, extra={"reason": reason})
 
 
 def caller_of(exchange: Exchange) -> Caller | None:

@@ -12,7 +12,8 @@ class AuditMeters:
         self.records = Counter(
             "toolrail_gateway_audit_records",
             "Audit records: `written` ones are kept, `dropped` ones found the queue full, `failed` "
-            "ones the sink did not take in time; `refused`: requests that were refused instead.",
+            "ones the sink refused or did not take in time; `refused`: requests that were refused "
+            "instead.",
             ["outcome"],
             registry=registry,
         )

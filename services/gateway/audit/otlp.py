@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -10,9 +12,12 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import requests
+from google.protobuf.message import DecodeError
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
@@ -25,14 +30,26 @@ from opentelemetry.trace import (
 )
 
 from services.gateway.audit.record import SCHEMA
-from services.gateway.audit.sink import SinkError
+from services.gateway.audit.sink import RefusedError, SinkError
 from services.gateway.audit.writing import Line
 from toolrail.telemetry import semconv
 
 _MAX_REQUEST_BYTES: Final = 4 << 20
 """Of one export: an OpenTelemetry collector takes 20 MiB, some receivers 5."""
+_REFUSALS: Final = (400, 413, 422)
+"""What says of the records that they will never be taken. Others, such as 401 and 404, say that the
+receiver is not as it should be, which somebody may put right."""
 _EVENT: Final = "toolrail.audit"
 _SCOPE: Final = InstrumentationScope(_EVENT, SCHEMA.partition("/")[2])
+
+
+class _Answers(threading.local):
+    """What the receiver answered last to this thread: the exporter keeps that to itself."""
+
+    last: requests.Response | None = None
+
+    def note(self, response: requests.Response, *_: object, **__: object) -> None:
+        self.last = response
 
 
 class OtlpSink:
@@ -43,9 +60,13 @@ class OtlpSink:
     def __init__(self, endpoint: str, instance: str, timeout_s: float) -> None:
         # It says so with every batch that is not taken; the auditor does once.
         logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)
+        self._answers = _Answers()
         self._place = f"{endpoint.rstrip('/')}/v1/logs"
         self._exporter = OTLPLogExporter(
-            endpoint=self._place, timeout=timeout_s, max_request_size=0
+            endpoint=self._place,
+            timeout=timeout_s,
+            max_request_size=0,
+            session=_session(self._answers),
         )
         self._resource = Resource.create(
             {
@@ -61,12 +82,39 @@ class OtlpSink:
 
     async def write(self, lines: Sequence[Line]) -> None:
         """Send them, in as many requests as their size asks for."""
+        faults: list[RefusedError] = []
         for part in _parts(lines):
-            result = await anyio.to_thread.run_sync(
-                self._exporter.export, [self._log(line) for line in part], abandon_on_cancel=True
-            )
-            if result is not LogRecordExportResult.SUCCESS:
-                raise SinkError(f"{self._place} does not take them")
+            fault = await anyio.to_thread.run_sync(self._send, part, abandon_on_cancel=True)
+            if isinstance(fault, SinkError):
+                raise fault
+            if fault is not None:
+                faults.append(fault)
+        if faults:
+            refused = [line for fault in faults for line in fault.lines]
+            lost = sum(fault.lost for fault in faults)
+            raise RefusedError(str(faults[0]), refused, lost=lost)
+
+    def _send(self, part: Sequence[Line]) -> SinkError | RefusedError | None:
+        """Send them in one request; what is wrong, if anything is."""
+        self._answers.last = None
+        result = self._exporter.export([self._log(line) for line in part])
+        answer = self._answers.last
+        if answer is None:
+            kept = result is LogRecordExportResult.SUCCESS
+            return None if kept else SinkError(f"{self._place} does not take them")
+        said = f"{self._place} answers {answer.status_code}"
+        if answer.status_code in _REFUSALS:
+            return RefusedError(said, part)
+        # A redirection is none: the exporter takes it for a success, and does not follow it.
+        if result is not LogRecordExportResult.SUCCESS or answer.status_code >= 300:
+            return SinkError(said)
+        rejected = _rejected(answer)
+        if not rejected:
+            return None
+        said = f"{self._place} takes all but {rejected} of {len(part)}"
+        if rejected >= len(part):
+            return RefusedError(said, part)
+        return RefusedError(said, (), lost=rejected)  # to send any again the protocol forbids
 
     async def close(self) -> None:
         """End the connection."""
@@ -84,6 +132,25 @@ class OtlpSink:
             event_name=_EVENT,
         )
         return ReadableLogRecord(record, self._resource, _SCOPE)
+
+
+def _session(answers: _Answers) -> requests.Session | None:
+    """A session whose answers are noted; None where the environment names who provides sessions."""
+    provider = ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_", "_CREDENTIAL_PROVIDER")
+    if any(name.startswith(provider[0]) and name.endswith(provider[1]) for name in os.environ):
+        return None
+    session = requests.Session()
+    session.hooks["response"].append(answers.note)
+    return session
+
+
+def _rejected(answer: requests.Response) -> int:
+    """How many records of a request the receiver did not take, though it took the request."""
+    try:
+        said = ExportLogsServiceResponse.FromString(answer.content)
+    except DecodeError:  # another encoding, of which we sent none
+        return 0
+    return said.partial_success.rejected_log_records
 
 
 def _context(trace_id: str) -> Context:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import anyio
 
 from services.gateway.audit.files import FileSink
-from services.gateway.audit.sink import SinkError
+from services.gateway.audit.sink import RefusedError, SinkError
 from services.gateway.audit.writing import Line
 from toolrail.bus.port import AuditRecords, Bus
 from toolrail.errors import ConfigError, FaultError
@@ -32,7 +32,12 @@ class Sink(Protocol):
         ...
 
     async def write(self, lines: Sequence[Line]) -> None:
-        """Keep all of them before it returns. Raises SinkError: some may not be kept; try again."""
+        """Keep all of them before it returns.
+
+        Raises:
+            SinkError: some may not be kept; try again.
+            RefusedError: some will not be, however often it is tried; the others are.
+        """
         ...
 
     async def close(self) -> None:
@@ -80,19 +85,25 @@ class StreamSink:
 
     async def write(self, lines: Sequence[Line]) -> None:
         """Append all of them at once; the server leaves out what it has already."""
-        failures: list[FaultError | ValueError] = []
+        failures: list[FaultError] = []
+        refused: dict[str, ValueError] = {}
 
         async def append(line: Line) -> None:
             try:
                 await self._records.append(line.data, record_id=line.id, timeout_s=self._timeout_s)
-            except (FaultError, ValueError) as error:  # the latter: the server takes less by now
+            except FaultError as error:
                 failures.append(error)
+            except ValueError as error:  # the server takes less by now than when we began
+                refused[line.id] = error
 
         async with anyio.create_task_group() as tasks:
             for line in lines:
                 tasks.start_soon(append, line)
         if failures:
             raise SinkError(str(failures[0])) from failures[0]
+        if refused:
+            reason = str(next(iter(refused.values())))
+            raise RefusedError(reason, [line for line in lines if line.id in refused])
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,15 @@ class Line:
     received_s: float
     trace_id: str
     failed: bool
+    record: Record | None = None
+    """What else could be written: the record, where there is content in it."""
+
+    def bare(self) -> Line | None:
+        """The line without its content, for a sink that refuses it; None where it has none."""
+        if self.record is None:
+            return None
+        data = _encode(_without_content(self.record))
+        return dataclasses.replace(self, data=data, record=None)
 
 
 class Writer:
@@ -54,10 +64,13 @@ class Writer:
     def line(self, entry: Entry) -> Line:
         """The record of an entry; without its content where the sink takes none so large."""
         record = self._record(entry)
-        data = _encode(record)
-        if len(data) > self._max_record:
-            data = _encode(_without_content(record))
-        return Line(record.id, data, entry.received_s, entry.trace_id, record.error is not None)
+        data, failed = _encode(record), record.error is not None
+        written: Record | None = record
+        if self._content == "none":
+            written = None
+        elif len(data) > self._max_record:
+            data, written = _encode(_without_content(record)), None
+        return Line(record.id, data, entry.received_s, entry.trace_id, failed, written)
 
     def _record(self, entry: Entry) -> Record:
         found = Counter[str]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from toolrail.bus import setup, subjects
 from toolrail.bus.connection import FOREIGN, Connection, translated
@@ -12,6 +12,8 @@ from toolrail.errors import FaultError
 
 _HEADER_BYTES: Final = 1024
 """Room for a record's id among what a message may hold."""
+_TOO_LARGE: Final = 10054
+"""What the server says where the stream has a smaller bound of its own."""
 
 
 class NatsAuditRecords:
@@ -45,4 +47,7 @@ class NatsAuditRecords:
                 timeout_s=timeout_s,
             )
         except FOREIGN as error:
+            if isinstance(error, APIError) and error.err_code == _TOO_LARGE:
+                text = f"a record of {len(record)} bytes, more than the stream takes"
+                raise ValueError(text) from error
             raise translated(error, "the audit records") from error
