@@ -6,17 +6,37 @@ import logging
 import time
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from toolrail.bus.port import WorkItem, WorkQueue
 from toolrail.errors import FaultError
 from toolrail.messages import DeadLetter, Job, Sampling, encode_dead_letter
-
-UNREADABLE: Final = Job(request_id="", model="", sampling=Sampling(max_tokens=1), reply_subject="")
-"""What stands in the record of a job that could not be decoded."""
 
 Reason: TypeAlias = Literal["undeliverable", "undecodable"]
 """It ended the workers that tried it; this build cannot read it."""
 
 log: Final = logging.getLogger("toolrail.worker")
+
+
+class _Named(msgspec.Struct, frozen=True):
+    request_id: str = ""
+
+
+_named: Final = msgspec.msgpack.Decoder(_Named)
+
+
+def unreadable(payload: bytes, model: str) -> Job:
+    """What stands in the record of a job of `model` that could not be decoded.
+
+    Whose it is, where that much can be read: it may be another version's.
+    """
+    try:
+        request_id = _named.decode(payload).request_id
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        request_id = ""
+    return Job(
+        request_id=request_id, model=model, sampling=Sampling(max_tokens=1), reply_subject=""
+    )
 
 
 def letter(item: WorkItem, job: Job, worker: str, reason: Reason, message: str) -> DeadLetter:

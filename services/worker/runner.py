@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from services.worker import control, tracing
 from services.worker.accounting import account
-from services.worker.burying import UNREADABLE, Reason, bury, letter
+from services.worker.burying import Reason, bury, letter, unreadable
 from services.worker.cancels import Cancels, means
 from services.worker.engine import (
     Engine,
@@ -148,20 +148,33 @@ class Runner:
     async def _take(self, item: WorkItem) -> None:
         """One delivery, from the credit it took to the credit it gives back."""
         self._metrics.running.inc()
+        job: Job | None = None
         try:
-            run = Run(item, decode_job(item.payload), time.monotonic())
-            self._metrics.took(run)
-            await self._admit(run)
-        except DecodeError:
-            log.exception("undecodable job dropped")
-            await self._bury(item, UNREADABLE, "undecodable", "this build cannot read the job")
-            await item.ack()  # nobody will ever read it
+            job = await self._decoded(item)
+            if job is not None:
+                run = Run(item, job, time.monotonic())
+                self._metrics.took(run)
+                await self._admit(run)
         except FaultError as error:
-            log.warning("lost touch with a run: %s", error)
+            about = {"request_id": job.request_id if job else "", "reason": str(error)}
+            with self._telemetry.attached(item.trace_headers):
+                log.warning("lost touch with a run", extra=about)
         finally:
             self._metrics.running.dec()
             if not self._stopping:
                 self._pull.grant(1)
+
+    async def _decoded(self, item: WorkItem) -> Job | None:
+        """The job; None where this build cannot read it, of which a record is kept."""
+        try:
+            return decode_job(item.payload)
+        except DecodeError:
+            job = unreadable(item.payload, self._model)
+            with self._telemetry.attached(item.trace_headers):
+                log.exception("undecodable job dropped", extra={"request_id": job.request_id})
+            await self._bury(item, job, "undecodable", "this build cannot read the job")
+            await item.ack()  # nobody will ever read it
+            return None
 
     async def _bury(self, item: WorkItem, job: Job, reason: Reason, why: str) -> None:
         self._metrics.dead_letters.labels(reason).inc()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from services.worker.cancels import Cancels
@@ -101,12 +102,20 @@ async def test_a_job_that_no_worker_survives_is_answered_and_leaves_a_record() -
     assert "prompt_token_ids" not in letter
 
 
-async def test_a_job_that_cannot_be_read_leaves_a_record() -> None:
+async def test_a_job_that_cannot_be_read_leaves_a_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broker = MemoryBroker()
     async with working(scripted(SLOW), broker=broker) as bench:
         await bench.bus.work.put(MODEL, b"\xc1", message_id="x", timeout_s=1)
-        await until(lambda: broker.lines.buried)
-    assert json.loads(broker.lines.buried[0][1])["reason"] == "undecodable"
+        later = msgspec.msgpack.encode({"type": "Job", "request_id": "r", "model": [MODEL]})
+        await bench.bus.work.put(MODEL, later, message_id="y", timeout_s=1)
+        await until(lambda: len(broker.lines.buried) == 2)
+    letters = [json.loads(record) for _, record in broker.lines.buried]
+    assert [letter["reason"] for letter in letters] == ["undecodable"] * 2
+    assert {letter.get("request_id", "") for letter in letters} == {"", "r"}
+    said = [each for each in caplog.records if each.message == "undecodable job dropped"]
+    assert {each.__dict__["request_id"] for each in said} == {"", "r"}
 
 
 async def test_a_run_that_only_lacks_its_end_gets_it_though_the_context_is_full() -> None:
