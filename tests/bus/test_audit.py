@@ -50,6 +50,12 @@ async def test_a_stream_keeps_the_last_ones_each_once() -> None:
         info = await jetstream.stream_info(subjects.AUDIT_STREAM)
         assert info.state.messages == 3
         assert info.config.max_age == settings.audit_stream_max_age_s
+        assert await bus.audit.may_append(timeout_s=10)
+        found = await bus.audit.state(timeout_s=10)
+        assert found is not None
+        assert (found.state.messages, found.config.max_bytes) == (3, 4096)
+        assert found.config.max_age_s == settings.audit_stream_max_age_s
+        assert found.state.first_ts is not None
         for number in range(10):
             await bus.audit.append(b"x" * 1000, record_id=f"long-{number}", timeout_s=10)
         info = await jetstream.stream_info(subjects.AUDIT_STREAM)
@@ -61,6 +67,7 @@ async def test_a_stream_keeps_the_last_ones_each_once() -> None:
         with pytest.raises(ValueError, match="more than the stream takes"):
             await bus.audit.append(b"x" * 600, record_id="too long", timeout_s=10)
         await jetstream.delete_stream(subjects.AUDIT_STREAM)
+        assert await bus.audit.state(timeout_s=10) is None
         with pytest.raises(FaultError, match="toolrail nats setup"):
             await bus.audit.check()
         # The server lost it: with the right to, whoever appends makes it anew.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import pytest
 
 from services.worker import model_files
 from tests import stack as stacks
+from toolrail.bus import subjects
+from toolrail.bus.nats_state import StreamConfig, StreamContent, StreamState
 from toolrail.chat_template import ChatTemplate
-from toolrail.cli import diagnosis, main
+from toolrail.cli import diagnosis, main, streams
 from toolrail.messages import Instance, ModelCard
-from toolrail.settings import model_directory
+from toolrail.settings import CommonSettings, model_directory
 from toolrail.tokens import Tokenizer
 
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -105,6 +109,93 @@ def test_faults_of_processes() -> None:
     assert level() == ["fail"]
 
 
+NOW = datetime(2027, 1, 8, 12, tzinfo=UTC)
+MIB = 1 << 20
+
+
+def stream(mib: float, *, hours: float = 1, **bounds: Any) -> StreamState:
+    """A stream that holds so much, the oldest of it so old."""
+    fits: dict[str, Any] = {
+        "subjects": [subjects.AUDIT_SUBJECTS],
+        "max_bytes": 256 * MIB,
+        "max_age": int(604_800e9),
+    }
+    content = StreamContent(
+        messages=1234, bytes=int(mib * MIB), first_ts=NOW - timedelta(hours=hours)
+    )
+    return StreamState(StreamConfig(**(fits | bounds)), content)
+
+
+def of_responses(found: StreamState | None, **settings: Any) -> list[tuple[str, str]]:
+    said = streams.of_responses(found, CommonSettings(**settings), NOW)
+    return [(finding.level, finding.text) for finding in said]
+
+
+def of_records(
+    found: StreamState | None, *, may_append: bool = True, **settings: Any
+) -> list[tuple[str, str]]:
+    said = streams.of_records(
+        found,
+        CommonSettings(**settings),
+        NOW,
+        max_payload_bytes=8 * MIB,
+        may_append=may_append,
+    )
+    return [(finding.level, finding.text) for finding in said]
+
+
+def test_room_for_stored_responses() -> None:
+    half = stream(256, max_bytes=512 * MIB)
+    assert of_responses(half) == [
+        ("ok", "256 MiB in 1,234 messages, 50% of 512 MiB; the oldest of 60 min ago")
+    ]
+    ((level, text),) = of_responses(stream(500, hours=30, max_bytes=512 * MIB))
+    assert (level, text.startswith("full: 500 MiB in")) == ("warn", True)
+    assert of_responses(half, max_document_bytes=64 * MIB)[1:] == [
+        ("warn", "the stream has 512 MiB, the settings say 64 MiB (--max-document-bytes)")
+    ]
+    assert of_responses(half, max_owner_document_bytes=512 * MIB)[1:] == [
+        ("warn", "one owner of API keys may fill all of it: their bound is 512 MiB")
+    ]
+    assert of_responses(None)[0][0] == "fail"
+
+
+def test_room_and_rules_for_audit_records() -> None:
+    assert of_records(stream(128)) == [
+        ("ok", "128 MiB in 1,234 messages, 50% of 256 MiB; the oldest of 60 min ago")
+    ]
+    assert of_records(stream(250))[0][0] == "warn"
+    assert of_records(None)[0][0] == "warn"
+    assert of_records(stream(1), may_append=False)[0] == ("fail", "this user may not append any")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "level", "says"),
+    [
+        ({"subjects": ["other.>"]}, "fail", "does not take toolrail.v1.audit.*"),
+        ({"discard": "new"}, "warn", "refuses what is new"),
+        ({"max_bytes": 128 * MIB}, "warn", "the stream has 128 MiB, the settings say 256 MiB"),
+        ({"max_age": 3600 * 10**9}, "warn", "kept 60 min, the settings say 7 days"),
+        ({"max_msg_size": 1 << 19}, "warn", "takes none over 512 KiB"),
+        ({"max_bytes": 32 * MIB}, "warn", "may have 8 MiB, all together 32 MiB"),
+    ],
+)
+def test_bounds_that_do_not_fit(bounds: dict[str, Any], level: str, says: str) -> None:
+    assert any(level == at and says in text for at, text in of_records(stream(1, **bounds)))
+
+
+def test_who_may_look_at_audit_records() -> None:
+    users = {
+        user: streams.user_of(CommonSettings(nats_inbox_prefix=prefix))
+        for user, prefix in {
+            "gateway": "_INBOX_gateway", "worker": "_INBOX_worker", "": "_INBOX", "own": "mine",
+        }.items()
+    }  # fmt: skip
+    assert users == {"gateway": "gateway", "worker": "worker", "": "", "own": ""}
+    looks = [user for user, known in users.items() if streams.may_look_at_records(known)]
+    assert looks == ["gateway", "", "own"]
+
+
 def test_no_bus(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--nats-url", "nats://127.0.0.1:1", "--connect-timeout-s", "0.3", "--json"]
     assert main(["doctor", *flags]) == 1
@@ -121,3 +212,8 @@ def test_a_running_stack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     for service in ("gateway", "preprocessor", "postprocessor", "worker"):
         assert f"ok    {service} " in said
     assert "can be served" in said
+    # The stack's bounds are the defaults, as doctor's are: nothing but how much there is.
+    assert re.findall(r"^(\w+) +(?:stored responses|audit records): (.*)$", said, re.M) == [
+        ("ok", "0 bytes in 0 messages, 0% of 512 MiB"),
+        ("ok", "0 bytes in 0 messages, 0% of 256 MiB"),
+    ]

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx
@@ -151,17 +152,50 @@ def test_every_service_can_do_its_work(secured: Secured) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_gateway_bounds_what_an_owner_has_stored(secured: Secured) -> None:
-    settings = CommonSettings(
-        nats_url=secured.url,
-        nats_nkey_file=str(secured.folder / "users" / "gateway.nk"),
-        nats_inbox_prefix=access.inbox_prefix("gateway"),
-        nats_setup=False,
-        connect_timeout_s=PATIENCE_S,
-        max_owner_document_bytes=1 << 20,
+async def test_who_may_not_append_records_learns_so(secured: Secured) -> None:
+    async with bus_of(secured, "worker") as bus:
+        assert not await bus.audit.may_append(timeout_s=1)
+    async with bus_of(secured, "gateway") as bus:
+        assert await bus.audit.may_append(timeout_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize("user", ["gateway", "preprocessor"])
+def test_doctor_looks_at_what_its_user_may(secured: Secured, user: str) -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("toolrail")), "doctor", "--json"],
+        env=os.environ | secured.environment(user),
+        timeout=START_S,
+        capture_output=True,
+        check=False,
     )
-    bus = await NatsBus.connect(settings)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    of_records = [each for each in said if each["about"] == "audit records"]
+    assert {each["level"] for each in of_records} == {"ok"}, of_records
+    assert ("none of the user" in of_records[0]["text"]) is (user != "gateway")
+    assert any(each["about"] == "stored responses" for each in said)
+
+
+@asynccontextmanager
+async def bus_of(secured: Secured, user: str, **settings: Any) -> AsyncIterator[NatsBus]:
+    bus = await NatsBus.connect(
+        CommonSettings(
+            nats_url=secured.url,
+            nats_nkey_file=str(secured.folder / "users" / f"{user}.nk"),
+            nats_inbox_prefix=access.inbox_prefix(user),
+            nats_setup=False,
+            connect_timeout_s=PATIENCE_S,
+            **settings,
+        )
+    )
     try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+@pytest.mark.anyio
+async def test_a_gateway_bounds_what_an_owner_has_stored(secured: Secured) -> None:
+    async with bus_of(secured, "gateway", max_owner_document_bytes=1 << 20) as bus:
         await bus.documents.put("owner.first", b"1", ttl_s=600)
         for number in range(400):
             await bus.documents.put(f"owner.k{number}", bytes(4096), ttl_s=600)
@@ -169,8 +203,6 @@ async def test_a_gateway_bounds_what_an_owner_has_stored(secured: Secured) -> No
             while await bus.documents.get("owner.first"):  # noqa: ASYNC110
                 await anyio.sleep(0.05)
         assert len(await bus.documents.get("owner.k399")) == 4096
-    finally:
-        await bus.close()
 
 
 @pytest.mark.anyio

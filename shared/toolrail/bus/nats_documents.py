@@ -22,6 +22,7 @@ from nats.js.errors import NotFoundError
 from toolrail.bus import setup, subjects
 from toolrail.bus.connection import API_TIMEOUT_S, FOREIGN, Connection, translated
 from toolrail.bus.nats_groups import Groups
+from toolrail.bus.nats_state import StreamState, state_of
 
 _KEY: Final = re.compile(r"(?:[A-Za-z0-9_-]{1,64}\.)?[A-Za-z0-9_-]{1,128}\Z")
 _TTL: Final = "Nats-TTL"
@@ -84,6 +85,10 @@ class NatsDocuments:
                     await jetstream.purge_stream(subjects.DOCUMENTS_STREAM, subject=gone)
         except FOREIGN as error:
             raise translated(error, "documents") from error
+
+    async def state(self, *, timeout_s: float) -> StreamState | None:
+        """Where they are kept, as it is; None: nowhere. Raises FaultError."""
+        return await state_of(self._connection, subjects.DOCUMENTS_STREAM, timeout_s=timeout_s)
 
     async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
         await setup.publish(

@@ -18,7 +18,7 @@ from toolrail.bus import subjects
 from toolrail.bus.nats import NatsBus
 from toolrail.bus.port import Bus
 from toolrail.chat_template import Budget, ChatTemplate
-from toolrail.cli import diagnosis
+from toolrail.cli import diagnosis, streams
 from toolrail.cli.diagnosis import Finding
 from toolrail.directory import Directory
 from toolrail.errors import ConfigError, FaultError
@@ -29,9 +29,10 @@ from toolrail.settings import CommonSettings
 
 _DESCRIPTION: Final = """Looks at a deployment from the bus.
 
-Is the server there, with its streams and this user's rights; do the services answer, do their
-clocks agree; can each announced model be served: does its vocabulary hold the markers of its family
-as single tokens, does the parser read what the template writes, does a forced call compile.
+Is the server there, with its streams and this user's rights; how full are stored responses and
+audit records, and do their bounds fit; do the services answer, do their clocks agree; can each
+announced model be served: does its vocabulary hold the markers of its family as single tokens, does
+the parser read what the template writes, does a forced call compile.
 
 Takes the settings that every service takes (--nats-url, --nats-nkey-file, ...), as flags or as
 TOOLRAIL_* variables. Prints a line a finding, worst first, or JSON lines with --json. The exit
@@ -80,10 +81,46 @@ async def _examined(settings: CommonSettings) -> list[Finding]:
         return [*findings, Finding("fail", "bus", str(error), advice)]
     try:
         findings.append(Finding("ok", "bus", "connected, its streams are there"))
+        findings += await _of_responses(bus, settings)
+        findings += await _of_records(bus, settings)
         findings += [finding async for finding in _of_deployment(bus, settings)]
     finally:
         await bus.close()
     return findings
+
+
+async def _of_responses(bus: NatsBus, settings: CommonSettings) -> list[Finding]:
+    try:
+        found = await bus.documents.state(timeout_s=_PING_S)
+    except FaultError as error:
+        return [_unseen(streams.RESPONSES, error)]
+    return list(streams.of_responses(found, settings, streams.now()))
+
+
+async def _of_records(bus: NatsBus, settings: CommonSettings) -> list[Finding]:
+    user = streams.user_of(settings)
+    if not streams.may_look_at_records(user):
+        text = f"not looked at: they are none of the user {user}'s business"
+        return [Finding("ok", streams.RECORDS, text, "doctor as the user gateway looks at them")]
+    try:
+        found = await bus.audit.state(timeout_s=_PING_S)
+        may_append = found is None or await bus.audit.may_append(timeout_s=_PING_S)
+    except FaultError as error:
+        return [_unseen(streams.RECORDS, error)]
+    return list(
+        streams.of_records(
+            found,
+            settings,
+            streams.now(),
+            max_payload_bytes=bus.max_payload_bytes,
+            may_append=may_append,
+        )
+    )
+
+
+def _unseen(about: str, error: FaultError) -> Finding:
+    advice = "this user may not, or the server has no leader for it: doctor as the user gateway may"
+    return Finding("warn", about, f"their stream cannot be looked at: {error}", advice)
 
 
 def _engine() -> Finding:
