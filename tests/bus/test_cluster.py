@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -100,6 +101,28 @@ async def put(bus: NatsBus, number: int) -> None:
                 await anyio.sleep(0.1)
             else:
                 return
+
+
+async def test_what_is_published_while_the_leader_leaves_is_accepted(cluster: Cluster) -> None:
+    settings = CommonSettings(nats_url=cluster.urls, replicas=3, connect_timeout_s=60)
+    senders = [await NatsBus.connect(settings) for _ in range(3)]
+    left = cluster.processes[await leader(cluster)]
+    receipts: list[str] = []
+
+    async def put(bus: NatsBus, number: int) -> None:
+        """Once, as a hand-over does: what a service asks of the bus ends in its answer."""
+        id_ = f"{number}"
+        receipts.append(await bus.work.put(MODEL, b"job", message_id=id_, timeout_s=120))
+
+    async with anyio.create_task_group() as group:
+        for number in range(300):
+            if number == 100:
+                left.send_signal(signal.SIGUSR2)
+            group.start_soon(put, senders[number % 3], number)
+            await anyio.sleep(0.01)
+    assert len(set(receipts)) == 300
+    for bus in senders:
+        await bus.close()
 
 
 async def test_a_cluster_that_loses_the_leader_keeps_every_accepted_job(cluster: Cluster) -> None:

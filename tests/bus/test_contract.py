@@ -472,6 +472,32 @@ async def test_a_withdrawn_job_gives_its_place_back_and_is_never_delivered(
     assert [item.payload for item in await items.wait(1)] == [b"wanted"]
 
 
+async def test_what_is_gone_from_the_queue_can_be_asked(connect: Connect) -> None:
+    bus = await connect()
+    items = Received[WorkItem]()
+
+    async def put(model: str, number: int) -> str:
+        return await bus.work.put(model, b"job", message_id=f"{number}", timeout_s=5)
+
+    other = await put("other model", 9)
+    receipts = [await put(MODEL, number) for number in range(4)]
+    assert await bus.work.gone(MODEL, receipts) == set()
+    (await bus.work.pull(MODEL, items.add)).grant(3)
+    first, second, third = await items.wait(3)
+    assert await bus.work.gone(MODEL, receipts) == set()  # a worker has them
+    await first.ack()
+    await second.ack()
+    with anyio.fail_after(20):
+        while await bus.work.gone(MODEL, receipts) != set(receipts[:2]):  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+    await third.ack()
+    with anyio.fail_after(20):
+        while await bus.work.gone(MODEL, receipts) != set(receipts[:3]):  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+    assert await bus.work.gone("other model", [other]) == set()
+    assert await bus.work.gone(MODEL, ["123456"]) == {"123456"}  # of a queue that was lost
+
+
 @pytest.mark.parametrize("limits", [Limits(max_queue_jobs=1)])
 async def test_a_job_is_gone_when_its_time_is_over(connect: Connect) -> None:
     bus = await connect()

@@ -206,6 +206,24 @@ async def test_a_gateway_bounds_what_an_owner_has_stored(secured: Secured) -> No
 
 
 @pytest.mark.anyio
+async def test_a_postprocessor_sees_what_has_left_the_queue(secured: Secured) -> None:
+    settings = CommonSettings(
+        nats_url=secured.url,
+        nats_nkey_file=str(secured.folder / "users" / "postprocessor.nk"),
+        nats_inbox_prefix=access.inbox_prefix("postprocessor"),
+        nats_setup=False,
+        connect_timeout_s=PATIENCE_S,
+    )
+    bus = await NatsBus.connect(settings)
+    try:
+        receipt = await bus.work.put("nobody's", b"", message_id="1", timeout_s=PATIENCE_S)
+        assert await bus.work.gone("nobody's", [receipt, "1000000"]) == {"1000000"}
+        await bus.work.withdraw(receipt)
+    finally:
+        await bus.close()
+
+
+@pytest.mark.anyio
 async def test_the_auditor_reads_what_the_gateway_writes_and_nothing_else(secured: Secured) -> None:
     with secured.client() as client:
         answer = client.post("/v1/chat/completions", json=ask("audit this", max_tokens=5))
