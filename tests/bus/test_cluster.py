@@ -114,15 +114,17 @@ async def test_what_is_published_while_the_leader_leaves_is_accepted(cluster: Cl
         id_ = f"{number}"
         receipts.append(await bus.work.put(MODEL, b"job", message_id=id_, timeout_s=120))
 
-    async with anyio.create_task_group() as group:
-        for number in range(300):
-            if number == 100:
-                left.send_signal(signal.SIGUSR2)
-            group.start_soon(put, senders[number % 3], number)
-            await anyio.sleep(0.01)
+    try:
+        async with anyio.create_task_group() as group:
+            for number in range(300):
+                if number == 100:
+                    left.send_signal(signal.SIGUSR2)
+                group.start_soon(put, senders[number % 3], number)
+                await anyio.sleep(0.01)
+    finally:
+        for bus in senders:
+            await bus.close()
     assert len(set(receipts)) == 300
-    for bus in senders:
-        await bus.close()
 
 
 async def test_a_cluster_that_loses_the_leader_keeps_every_accepted_job(cluster: Cluster) -> None:
