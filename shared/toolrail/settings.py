@@ -69,7 +69,7 @@ class CommonSettings:
         job_max_age_s: how long a job may wait in the queue.
         max_document_bytes: bound of stored responses; the oldest go when it is reached.
         max_owner_document_bytes: bound of those of one owner of API keys, whose own oldest go then;
-            0: none. Several times --max-stored-response-bytes.
+            0: none. An input or answer of more than a quarter of it is not stored.
         max_audit_stream_bytes: bound of audit records on the bus; the oldest go when it is reached.
         audit_stream_max_age_s: how long they are kept there.
         ack_wait_s: silence of a worker after which its unacknowledged job goes to another.

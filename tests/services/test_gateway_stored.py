@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from services.gateway.app import App
 from services.gateway.gateway import Gateway
 from tests.published_answers import check
 from tests.services.gateway_double import Answer, Stack, stack, text
+from toolrail.api_keys import hash_of, new_key
 from toolrail.bus.memory_documents import MemoryDocuments
 from toolrail.errors import BusClosedError
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart
@@ -201,6 +203,38 @@ async def test_only_its_owner_finds_a_response() -> None:
         with pytest.raises(KeyError):
             await s.gateway.stored.input(response["id"], "somebody")
         assert theirs.status == "completed"
+
+
+async def test_owners_of_keys_are_kept_apart(tmp_path: Path) -> None:
+    keys = {owner: new_key() for owner in ("a", "b")}
+    entries = [
+        f'[[keys]]\nid = "{key_id}"\nname = "{owner}"\nhash = "{hash_of(key)}"\n'
+        for owner, (key, key_id) in keys.items()
+    ]
+    file = tmp_path / "keys.toml"
+    file.write_text("".join(entries), "utf-8")
+    bound = 4 * 2000
+    async with serving_responses(api_keys_file=str(file), max_owner_document_bytes=bound) as s:
+
+        async def visit(owner: str, method: str, path: str, sent: bytes = b"") -> Answer:
+            headers = {"authorization": f"Bearer {keys[owner][0]}"}
+            answer = s.visit(method, path, headers=headers, body=sent)
+            if sent:
+                rid = await s.peers.request(len(s.peers.prepared) + 1)
+                await s.peers.finish(rid, *text("Hello"))
+            return await answer.end()
+
+        response = (await visit("a", "POST", PATH, body())).json
+        assert response["store"] is True
+        place = f"{PATH}/{response['id']}"
+        for path in (place, f"{place}/input_items"):
+            assert (await visit("a", "GET", path)).status == 200
+            assert (await visit("b", "GET", path)).status == 404
+        assert (await visit("b", "DELETE", place)).status == 404
+        assert (await visit("a", "DELETE", place)).status == 200
+        assert (await visit("a", "GET", place)).status == 404
+        large = (await visit("a", "POST", PATH, body(input="x" * 2000))).json
+        assert large["store"] is False  # four such must fit the owner's bound
 
 
 @pytest.mark.parametrize("path", ["resp_1", "x", "resp_1/cancel/now", "resp_1/steps", ""])

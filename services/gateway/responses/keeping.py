@@ -20,12 +20,14 @@ from services.gateway.gateway import Gateway
 from toolrail.errors import ToolrailError
 from toolrail.messages import Accepted
 from toolrail.openai.responses.kept import kept_items, references
+from toolrail.settings import GatewaySettings
 from toolrail.stored import StoredAnswer, StoredInput, expires_s
 
 log: Final = logging.getLogger(__name__)
 
 _SMALL_BODY_BYTES: Final = 256 << 10
 """Rewritten in less time than a thread takes to start."""
+_FEW: Final = 4
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -67,6 +69,7 @@ class Keeping:
         self._id = response_id
         self._owner = owner
         self._answered = False
+        self._max_bytes = _max_bytes(gateway.settings, owner)
         self.stored = False
 
     async def taken(self, accepted: Accepted, body: bytes) -> Accepted:
@@ -93,7 +96,7 @@ class Keeping:
             expires_s=expires_s(ttl_s),
             streamed=streamed,
         )
-        if len(response) > self._settings.max_stored_response_bytes:
+        if len(response) > self._max_bytes:
             return self._failed("too_large")
         try:
             with anyio.fail_after(self._settings.store_timeout_s):
@@ -122,7 +125,7 @@ class Keeping:
             await self._gateway.stored.delete(self._id, self._owner)
 
     async def _keep_input(self, accepted: Accepted, body: bytes) -> bool:
-        if len(body) > self._settings.max_stored_response_bytes:
+        if len(body) > self._max_bytes:
             return self._failed("too_large")
         stored, ttl_s = self._gateway.stored, self._settings.stored_response_ttl_s
         try:
@@ -141,6 +144,13 @@ class Keeping:
             extra = {"response_id": self._id, "reason": str(error) or type(error).__name__}
             log.warning("a response could not be stored", extra=extra)
         return False
+
+
+def _max_bytes(settings: GatewaySettings, owner: str) -> int:
+    """Of an input or an answer: a few must fit their owner's bound, or they would go at once."""
+    most = settings.max_stored_response_bytes
+    bound = settings.max_owner_document_bytes
+    return min(most, bound // _FEW) if owner and bound else most
 
 
 def without_store(response: bytes) -> bytes:
