@@ -56,14 +56,20 @@ async def there(bus: NatsBus, key: str) -> bool:
     return True
 
 
-async def gone(bus: NatsBus, key: str) -> None:
+async def look(bus: NatsBus, group: str) -> None:
+    """Have it look at the group once more, in case that it could not on a busy machine."""
+    await bus.documents.put(f"{group}.again", bytes(BOUND // 16), ttl_s=LONG_S)
+    await anyio.sleep(0.05)
+
+
+async def gone(bus: NatsBus, group: str, key: str) -> None:
     """Return when it is; nobody is told of it."""
     with anyio.fail_after(DEADLINE_S):
-        while await there(bus, key):  # noqa: ASYNC110
-            await anyio.sleep(0.05)
+        while await there(bus, f"{group}.{key}"):
+            await look(bus, group)
 
 
-async def at_most(server: Server, group: str, documents: int) -> None:
+async def at_most(server: Server, bus: NatsBus, group: str, documents: int) -> None:
     """Return when the group has no more of them."""
     client = await nats.connect(server.embedded.url)
     subject = f"{subjects.DOCUMENTS}.{group}.>"
@@ -75,7 +81,7 @@ async def at_most(server: Server, group: str, documents: int) -> None:
                 )
                 if len(info.state.subjects or {}) <= documents:
                     return
-                await anyio.sleep(0.05)
+                await look(bus, group)
     finally:
         await client.close()
 
@@ -88,9 +94,9 @@ async def test_who_stores_too_much_loses_their_own_oldest() -> None:
         for number in range(100):
             bus = (one, two)[number % 2]
             await bus.documents.put(f"greedy.k{number}", bytes(SIZE), ttl_s=LONG_S)
-        await gone(one, "greedy.k0")
+        await gone(one, "greedy", "k0")
         # Its bound, and a sixteenth of it for each connection.
-        await at_most(started, "greedy", BOUND * 18 // 16 // SIZE)
+        await at_most(started, one, "greedy", BOUND * 18 // 16 // SIZE)
         for key in ("greedy.k99", "greedy.k70", "modest.k", "ungrouped"):
             assert await there(one, key), key
 
@@ -101,7 +107,7 @@ async def test_documents_of_many_messages_count_whole() -> None:
         for number in range(4):
             await bus.documents.put(f"g.k{number}", bytes(600_000), ttl_s=LONG_S)
         for number in range(3):
-            await gone(bus, f"g.k{number}")
+            await gone(bus, "g", f"k{number}")
         assert await bus.documents.get("g.k3") == bytes(600_000)
 
 
