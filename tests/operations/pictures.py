@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from tests.compose.files import COMPOSE
 from tests.operations.drawing import Line, drawn, legend_of
-from tests.operations.watched import FREE, POINT, Watched, load, watched
+from tests.operations.watched import FREE, POINT, Pace, Watched, load, watched
 
 PICTURES: Final = COMPOSE.parent / "docs" / "pictures"
 POINTS: Final = 90
@@ -169,7 +169,7 @@ def run(minutes: float) -> tuple[Asked, float, float]:
     """The answers after a run, and when it began and ended."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        watched(Path(folder), by=1, settings=SETTINGS) as stack,
+        watched(Path(folder), Pace(1), settings=SETTINGS) as stack,
     ):
         start_s = time.time()
         with everyday(stack):

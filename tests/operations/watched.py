@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -16,21 +18,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import httpx
 import yaml
 
 from benchmarks.processes import free_port
 from tests.compose.files import COMPOSE
-from tests.compose.processes import END_S, nats, process
+from tests.compose.processes import END_S, process
 from tests.e2e.script import hermes
 from tests.e2e.tools import ask, tool
+from tests.operations.exporter import NatsExporter
 from toolrail.api_keys import hash_of, new_key
+from toolrail.bus.embedded import EmbeddedNats
 
 START_S: Final = 240.0
 POLL_S: Final = 0.5
+TIMEOUT_S: Final = 90.0
 KEYS: Final = ("agents", "batch", "careless")
 DURATION: Final = re.compile(r"\b(\d+)([smhd])\b")
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+TLS: Final = ssl.create_default_context()
+"""One for all clients: to make it costs more than a request."""
 
 POINT_SCHEMA: Final = {
     "type": "object",
@@ -52,6 +60,15 @@ SCRIPT: Final[Sequence[Mapping[str, Any]]] = [
     {"match": "case call", "text": hermes("point", {"x": 1}), "chunk_tokens": 2, "delay_ms": 5},
     {"match": "case late", "text": "At last.", "ttft_ms": 6000},
     {"match": "case slow", "text": "word " * 400, "chunk_tokens": 1, "delay_ms": 40},
+    {"match": "case drip", "text": "word " * 40, "chunk_tokens": 1, "delay_ms": 200},
+    # With logprobs, a few megabytes a second: more than is kept for a bus that is away.
+    {
+        "match": "case flood",
+        "text": "word " * 2500,
+        "chunk_tokens": 100,
+        "delay_ms": 60,
+        "ttft_ms": 4000,
+    },
     {"match": "case talk", "text": "Some words, one by one. " * 4, "delay_ms": 10, "ttft_ms": 60},
     {"match": "", "text": "Some words and <think> in the middle of them.", "chunk_tokens": 1},
 ]
@@ -64,25 +81,37 @@ def program(name: str) -> str:
     return found
 
 
-def scaled(rules: Mapping[str, Any], by: int) -> dict[str, Any]:
-    """The rules with all times of windows and waits divided, so that minutes are seconds.
+@dataclass(frozen=True)
+class Pace:
+    """How much faster than in life the time of rules runs, so that minutes are seconds.
 
-    Thresholds stay as they are, those in seconds too.
+    by: what windows and waits are divided by.
+    longest_s: none is longer then; hours and days are as short as the tests.
+    of: alerts with a divisor of their own.
     """
 
-    def shorter(match: re.Match[str]) -> str:
-        return f"{int(match[1]) * SECONDS[match[2]] * 1000 // by}ms"
+    by: int
+    longest_s: float = math.inf
+    of: Mapping[str, int] = field(default_factory=dict[str, int])
 
+
+def scaled(rules: Mapping[str, Any], pace: Pace) -> dict[str, Any]:
+    """The rules at that pace. Thresholds stay as they are, those in seconds too."""
     made: dict[str, Any] = json.loads(json.dumps(rules))
-    for group in made["groups"]:
-        for rule in group["rules"]:
-            rule["expr"] = re.sub(
-                r"(?<=\[)[^\]]+(?=\])|(?<=offset )\w+",
-                lambda found: DURATION.sub(shorter, found[0]),
-                rule["expr"],
-            )
-            if "for" in rule:
-                rule["for"] = DURATION.sub(shorter, rule["for"])
+    for rule in (rule for group in made["groups"] for rule in group["rules"]):
+        by = pace.of.get(rule.get("alert", ""), pace.by)
+
+        def shorter(match: re.Match[str], by: int = by) -> str:
+            life_s = int(match[1]) * SECONDS[match[2]]
+            return f"{round(1000 * min(life_s / by, pace.longest_s))}ms"
+
+        rule["expr"] = re.sub(
+            r"(?<=\[)[^\]]+(?=\])|(?<=offset )\w+",
+            lambda found, shorter=shorter: DURATION.sub(shorter, found[0]),
+            rule["expr"],
+        )
+        if "for" in rule:
+            rule["for"] = DURATION.sub(shorter, rule["for"])
     return made
 
 
@@ -137,6 +166,8 @@ class Watched:
     url: str
     services: dict[str, list[Service]]
     keys: dict[str, str]
+    bus: EmbeddedNats
+    exporter: NatsExporter
 
     def ask(self, query: str) -> list[dict[str, Any]]:
         """The answer of Prometheus, now."""
@@ -160,20 +191,28 @@ class Watched:
     def client(self, key: str = "agents") -> Iterator[httpx.Client]:
         """A client of the gateway."""
         headers = {"authorization": f"Bearer {self.keys[key]}"}
-        with httpx.Client(base_url=self.url, timeout=90, headers=headers) as client:
+        with httpx.Client(
+            base_url=self.url, timeout=TIMEOUT_S, headers=headers, verify=TLS
+        ) as client:
             yield client
 
-    def post(self, case: str, key: str = "agents", **more: Any) -> int:
-        """The status of a request of that case in the script; 0 where the connection broke."""
+    def post(
+        self, case: str, key: str = "agents", timeout_s: float = TIMEOUT_S, **more: Any
+    ) -> int:
+        """The status of a request of that case in the script; 0 where the connection broke.
+
+        The client leaves after `timeout_s`.
+        """
         body = ask(f"case {case}", **more)
         with self.client(key) as client, suppress(httpx.TransportError):
-            return client.post("/v1/chat/completions", json=body).status_code
+            answer = client.post("/v1/chat/completions", json=body, timeout=timeout_s)
+            return answer.status_code
         return 0
 
     def knock(self) -> int:
         """The status of a request with a key that nobody knows."""
         with (
-            httpx.Client(base_url=self.url, timeout=90) as client,
+            httpx.Client(base_url=self.url, timeout=TIMEOUT_S, verify=TLS) as client,
             suppress(httpx.TransportError),
         ):
             return client.get("/v1/models", headers={"authorization": "Bearer no"}).status_code
@@ -213,10 +252,13 @@ def load(threads: int, work: Callable[[int], None]) -> Iterator[None]:
 
 
 @contextmanager
-def watched(folder: Path, *, by: int, settings: Mapping[str, str]) -> Iterator[Watched]:
+def watched(
+    folder: Path, pace: Pace, *, settings: Mapping[str, str], exporter: bool = False
+) -> Iterator[Watched]:
     """The stack: all services, two workers of one model and one of another, and Prometheus.
 
-    `by`: what the times of the rules are divided by. `settings`: of all services, as variables.
+    The other one has many slots. `settings`: of all services, as variables. `exporter`: whether
+    Prometheus is told of NATS.
     """
     script = folder / "script.jsonl"
     script.write_text("".join(json.dumps(row) + "\n" for row in SCRIPT), "utf-8")
@@ -226,7 +268,13 @@ def watched(folder: Path, *, by: int, settings: Mapping[str, str]) -> Iterator[W
         records.append({"id": key_id, "name": name, "hash": hash_of(keys[name])})
     (folder / "keys.json").write_text(json.dumps({"keys": records}), "utf-8")
     with ExitStack() as running:
-        url = running.enter_context(nats(folder / "nats"))
+        bus = EmbeddedNats(folder / "nats", monitoring=True)
+        running.callback(lambda: anyio.run(bus.stop))
+        anyio.run(bus.start)
+        watcher = NatsExporter(bus)
+        running.callback(watcher.stop)
+        if exporter:
+            watcher.start()
         gateway_port = free_port()
         engine = ["--engine", "scripted", "--script", str(script)]
         wanted = [
@@ -238,13 +286,13 @@ def watched(folder: Path, *, by: int, settings: Mapping[str, str]) -> Iterator[W
             ("postprocessor", []),
             ("worker", engine),
             ("worker", engine),
-            ("worker", [*engine, "--served-model-name", "demo-b"]),
+            ("worker", [*engine, "--served-model-name", "demo-b", "--slots", "64"]),
         ]
         services: dict[str, list[Service]] = {}
         for number, (name, flags) in enumerate(wanted):
             port = free_port()
             environment = {
-                "TOOLRAIL_NATS_URL": url,
+                "TOOLRAIL_NATS_URL": bus.url,
                 "TOOLRAIL_METRICS_PORT": str(port),
                 "TOOLRAIL_LOG_FORMAT": "json",
                 **settings,
@@ -258,17 +306,27 @@ def watched(folder: Path, *, by: int, settings: Mapping[str, str]) -> Iterator[W
         # All at once: one after another would be six drains.
         running.callback(lambda: [one.end() for some in services.values() for one in some])
         prometheus_port = free_port()
-        running.enter_context(prometheus(folder, prometheus_port, services, by))
+        others = {"nats": watcher.port} if exporter else {}
+        running.enter_context(prometheus(folder, prometheus_port, services, others, pace))
         api = running.enter_context(
             httpx.Client(base_url=f"http://127.0.0.1:{prometheus_port}", timeout=60)
         )
         gateway_url = f"http://127.0.0.1:{gateway_port}"
         until_healthy(gateway_url, {"demo", "demo-b"}, services)
-        yield Watched(api, gateway_url, services, keys)
+        yield Watched(api, gateway_url, services, keys, bus, watcher)
 
 
-def prometheus(folder: Path, port: int, services: Mapping[str, Sequence[Service]], by: int) -> Any:
-    """With our rules and our way to name services; only discovery by DNS is replaced."""
+def prometheus(
+    folder: Path,
+    port: int,
+    services: Mapping[str, Sequence[Service]],
+    others: Mapping[str, int],
+    pace: Pace,
+) -> Any:
+    """With our rules and our way to name services; only discovery by DNS is replaced.
+
+    `others`: ports of what else is asked, by the names of their jobs.
+    """
     config = yaml.safe_load((COMPOSE / "prometheus/prometheus.yml").read_text("utf-8"))
     (job,) = (job for job in config["scrape_configs"] if job["job_name"] == "toolrail")
     job.pop("dns_sd_configs")
@@ -278,11 +336,14 @@ def prometheus(folder: Path, port: int, services: Mapping[str, Sequence[Service]
         for name, some in services.items()
     ]
     rules = yaml.safe_load((COMPOSE / "prometheus/alerts.yml").read_text("utf-8"))
-    (folder / "alerts.yml").write_text(yaml.safe_dump(scaled(rules, by)), "utf-8")
-    config["scrape_configs"] = [job]
+    (folder / "alerts.yml").write_text(yaml.safe_dump(scaled(rules, pace)), "utf-8")
+    wanted = [one for one in config["scrape_configs"] if one["job_name"] in others]
+    for one in wanted:
+        one["static_configs"] = [{"targets": [f"127.0.0.1:{others[one['job_name']]}"]}]
+    config["scrape_configs"] = [job, *wanted]
     config["rule_files"] = [str(folder / "alerts.yml")]
     # As in the stack where times are as there. A scrape may take as long as the interval.
-    interval = "5s" if by == 1 else "2s"
+    interval = "5s" if pace.by == 1 else "2s"
     config["global"] = {"scrape_interval": interval, "evaluation_interval": interval}
     config["global"]["scrape_timeout"] = interval
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config), "utf-8")
