@@ -9,6 +9,7 @@ PIN ?=
 BENCH ?=
 MINUTES ?= 10
 FUZZ ?=
+JOBS ?= 2
 
 .PHONY: help setup up test test-fast test-operations test-containers lint lint-compose audit secrets fuzz format bench pin clean
 
@@ -24,8 +25,9 @@ up: setup ## Run the whole stack. ENGINE=vllm|scripted PORT=8000 ARGS="…"
 test: setup ## Run every test, with real NATS servers and a real engine.
 	@$(VENV)/python -m pytest -m "not slow and not operations and not containers"
 
-test-fast: setup ## Run the unmarked tests: no server, no engine.
-	@$(VENV)/python -m pytest
+# A module is one process's: its tests keep their order, and its fixtures are made once.
+test-fast: setup ## Run the unmarked tests: no server, no engine. JOBS=2 processes.
+	@$(VENV)/python -m pytest --numprocesses $(JOBS) --dist loadscope
 
 test-operations: setup ## Run dashboards and alerts in a real Prometheus (needs Debian's package).
 	@$(VENV)/python -m pytest -m operations

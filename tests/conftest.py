@@ -28,6 +28,19 @@ ENGINE_FLAGS: Final = (
 )
 """The demo whose vocabulary has reasoning and call markers as single tokens, as real models do."""
 
+HEAVY: Final = {
+    "clients/test_anthropic.py": "clients",
+    "clients/test_anthropic_agent_loop.py": "clients",
+    "clients/test_audit.py": "clients",
+    "clients/test_langchain.py": "clients",
+    "clients/test_litellm.py": "clients",
+    "clients/test_openai_agents.py": "clients",
+    "clients/test_pydantic_ai.py": "clients",
+    "containers/test_stack.py": "containers",
+    "e2e/test_engine_agent_loop.py": "engine",
+}
+"""Modules, each of one mark, that import what takes seconds: a run without the mark need not."""
+
 # What collecting makes is no garbage, and to look for it again and again is a third of the work.
 gc.disable()
 
@@ -65,6 +78,13 @@ def engine_spans(request: pytest.FixtureRequest, engine: stacks.Stack) -> otlp.R
 def engine_to_end(engine: stacks.Stack) -> stacks.Stack:
     """The same, for the one test that ends it; it runs last of all."""
     return engine
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    mark = HEAVY.get("/".join(collection_path.parts[-2:]))
+    if mark and f"not {mark}" in config.option.markexpr:
+        return True
+    return None  # whoever is asked next decides
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,6 +1,7 @@
 """What a run of tests cost in CPU, said at its end: wall time says little on a busy machine.
 
-Nothing fails by it. The fast run has a budget, and CI's log shows how much of it is spent.
+Nothing fails by it. The fast run has a budget, and CI's log shows how much of it is spent. Where
+several processes share the tests (pytest-xdist), each hands its part to the one that says it.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ import resource
 import tomllib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-FAST_BUDGET_S: Final = 90
+FAST_BUDGET_S: Final = 120
+"""Two processes share it and collect for themselves, which is to take less than 90 s of wall time."""
 LONG_S: Final = 30
 """Runs that cost less say nothing."""
 SHOWN: Final = 20
+
+_HANDED_ON: Final = "toolrail_cost"
 
 _PYPROJECT: Final = Path(__file__).parents[1] / "pyproject.toml"
 
@@ -52,6 +56,18 @@ class Cost:
             if not any(mark.name in self._marks for mark in item.iter_markers()):
                 self._fast += took
 
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        handed_on: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+        if handed_on is not None:
+            handed_on[_HANDED_ON] = (self._of, self._fast)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        # A process that died hands nothing on, and the run fails by its death.
+        of, fast = getattr(node, "workeroutput", {}).get(_HANDED_ON, ({}, 0.0))
+        self._of |= of
+        self._fast += fast
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         total = cpu_s()
         if total < LONG_S:
@@ -61,6 +77,6 @@ class Cost:
         for name, took in dearest:
             terminalreporter.write_line(f"{took:7.2f} s {name}")
         terminalreporter.write_line(
-            f"{total:.0f} s in all; {self._fast:.0f} s in tests of the fast run, which with their "
-            f"collection are to take less than {FAST_BUDGET_S} s"
+            f"{total:.0f} s in all; {self._fast:.0f} s in tests of the fast run, which are to take "
+            f"less than {FAST_BUDGET_S} s"
         )

@@ -28,21 +28,6 @@ SCRIPT = [
 ]
 
 
-FRAMEWORKS = {
-    "test_openai_agents.py",
-    "test_langchain.py",
-    "test_pydantic_ai.py",
-    "test_litellm.py",
-}
-"""They take seconds to import, which a run without them need not wait for."""
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    if collection_path.name in FRAMEWORKS and "not clients" in config.option.markexpr:
-        return True
-    return None  # whoever is asked next decides
-
-
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stack.Stack]:
     """The real processes, with an engine that plays `SCRIPT`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from functools import cache
 from typing import Any
 
 import kubernetes_validate
@@ -19,11 +20,12 @@ CUSTOM = {"ScaledObject", "PodMonitor", "Kustomization", "Component"}
 """Kinds whose schemas are not Kubernetes' own."""
 
 
-def objects(folder: str = "base") -> list[dict[str, Any]]:
-    found = []
+@cache
+def objects(folder: str = "base") -> tuple[dict[str, Any], ...]:
+    found: list[dict[str, Any]] = []
     for path in sorted((FOLDER / folder).glob("*.yaml")):
         found += [each for each in yaml.safe_load_all(path.read_text("utf-8")) if each]
-    return found
+    return tuple(found)
 
 
 def of_kind(kind: str, folder: str = "base") -> dict[str, dict[str, Any]]:
