@@ -90,9 +90,9 @@ class Intake:
 
     async def _reply(self, stream: Stream) -> Reply:
         request_id = stream.request_id
-        if (other := self._opening.get(request_id)) is not None:
-            # The caller repeats itself; its first hand-over is still being taken.
-            with anyio.move_on_after(self._settings.hand_over_timeout_s):
+        with anyio.move_on_after(self._settings.hand_over_timeout_s):
+            while (other := self._opening.get(request_id)) is not None:
+                # The caller repeats itself; its first hand-over is still being taken.
                 await other.wait()
         if self._streams.knows(request_id, stream.term):
             return self._accepted(request_id)
@@ -101,7 +101,8 @@ class Intake:
             try:
                 await self._open(stream)
             finally:
-                del self._opening[request_id]
+                if self._opening.get(request_id) is opened:
+                    del self._opening[request_id]
                 opened.set()
         except RefusedError as refused:
             failed = refused.failed

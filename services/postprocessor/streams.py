@@ -137,7 +137,8 @@ class Streams:
         """Own it no longer: its hand-over was not accepted in the end."""
         stream.over = True
         self._leave_line(stream)
-        self._open.pop(stream.request_id, None)
+        if self._open.get(stream.request_id) is stream:  # else it came back under a new term
+            del self._open[stream.request_id]
 
     def in_line(self, owner: str) -> int:
         """How many streams of `owner` wait for a worker."""

@@ -24,7 +24,7 @@ from tests.services.postprocessor_bench import (
 )
 from toolrail.bus import subjects
 from toolrail.bus.memory import MemoryBroker
-from toolrail.errors import NoRespondersError
+from toolrail.errors import NoRespondersError, QueueFullError
 from toolrail.messages import (
     OWNER_STOPPING,
     TERM_STEP,
@@ -207,6 +207,34 @@ async def test_a_repeated_hand_over_is_taken_once() -> None:
         assert [type(reply) for reply in replies] == [Accepted, Accepted]
         await turns()
         assert len(b.worker.items) == 1
+
+
+async def test_repetitions_of_a_hand_over_that_is_refused_are_refused_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench() as b:
+        at_once = most = 0
+
+        async def put(*_: object, **__: object) -> str:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await turns()
+            at_once -= 1
+            raise QueueFullError("full")
+
+        monkeypatch.setattr(b.runtime.bus.work, "put", put)
+        replies = []
+        async with anyio.create_task_group() as tasks:
+
+            async def hand_over() -> None:
+                replies.append(await b.gateway.hand_over(stream()))
+
+            for _ in range(4):
+                tasks.start_soon(hand_over)
+        codes = [reply.code for reply in replies if isinstance(reply, Failed)]
+        assert (codes, most) == (["overloaded"] * 4, 1)
+        assert len(b.postprocessor) == 0
 
 
 async def test_a_hand_over_repeated_after_the_end_starts_nothing() -> None:
