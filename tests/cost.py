@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 FAST_BUDGET_S: Final = 120
-"""Two processes share it and collect for themselves, which is to take less than 90 s of wall time."""
+"""Two processes share it, and each collects the tests: less than 90 s of wall time."""
 LONG_S: Final = 30
 """Runs that cost less say nothing."""
 SHOWN: Final = 20
