@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -119,23 +121,26 @@ def run(*more: str) -> str:
     return path(*STREAM, "postprocessor send work", "worker generate", *more)
 
 
+@contextmanager
+def tracing(folder: Path, rows: list[dict[str, Any]], *flags: str) -> Iterator[Traced]:
+    script = folder / "script.jsonl"
+    script.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    with otlp.receiver() as receiver:
+        own = ("--script", str(script), "--otlp-endpoint", receiver.url, *flags)
+        with (
+            stack.running(folder, *stack.scripted(*own), environment=PATIENCE) as running,
+            running.client() as client,
+        ):
+            yield Traced(client, receiver, running)
+
+
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
-    folder = tmp_path_factory.mktemp("traced")
-    script = folder / "script.jsonl"
-    script.write_text("".join(json.dumps(row) + "\n" for row in SCRIPT), "utf-8")
-    flags = stack.scripted("--script", str(script), "--replicas", "worker=2")
-    with (
-        otlp.receiver() as receiver,
-        stack.running(
-            folder, *flags, "--otlp-endpoint", receiver.url, environment=PATIENCE
-        ) as running,
-        running.client() as client,
-    ):
-        yield Traced(client, receiver, running)
+    with tracing(tmp_path_factory.mktemp("traced"), SCRIPT, "--replicas", "worker=2") as made:
+        yield made
         # Of any request of any kind, in any byte that was sent.
-        assert receiver.bodies
-        for body in receiver.bodies:
+        assert made.receiver.bodies
+        for body in made.receiver.bodies:
             assert SECRET.encode() not in body
             assert b"celsius" not in body
 
@@ -275,26 +280,12 @@ def test_a_run_that_moves_since_its_worker_is_killed(traced: Traced) -> None:
     assert not any(span.failed for span in trace.spans)
 
 
-def test_content_is_there_where_it_is_wanted_and_redacted(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    folder = tmp_path_factory.mktemp("content")
-    script = folder / "script.jsonl"
+def test_content_is_there_where_it_is_wanted_and_redacted(tmp_path: Path) -> None:
     key = "sk-proj-" + "abcDEF0123456789" * 3
     said = {"match": "", "text": f"It is {key}. {hermes('look', {'unit': 'celsius', 'note': key})}"}
-    script.write_text(json.dumps(said), "utf-8")
-    flags = stack.scripted("--script", str(script), "--trace-content", "redacted")
-    with (
-        otlp.receiver() as receiver,
-        stack.running(
-            folder, *flags, "--otlp-endpoint", receiver.url, environment=PATIENCE
-        ) as running,
-        running.client() as client,
-    ):
-        _, trace = Traced(client, receiver, running).trace(
-            [run()], f"please repeat {key}", tools=[LOOK], tool_choice="auto"
-        )
-        sent = b"".join(receiver.bodies)
+    with tracing(tmp_path, [said], "--trace-content", "redacted") as traced:
+        _, trace = traced.trace([run()], f"please repeat {key}", tools=[LOOK], tool_choice="auto")
+        sent = b"".join(traced.receiver.bodies)
     prepared, stream = trace.one("process prepare"), trace.one("stream")
     (asked,) = json.loads(prepared.attributes["gen_ai.input.messages"])
     assert asked["role"] == "user"
