@@ -7,7 +7,7 @@ if it is none of these, a bare string.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 from toolrail.arguments.json_value import Read
@@ -22,7 +22,7 @@ _MAX_KEY: Final = 1_000
 _CLOSERS: Final = {"{": "}", "[": "]"}
 
 
-class _At(Enum):
+class _At(IntEnum):  # hashed for every piece of text, which an Enum does in Python
     OPEN = auto()
     KEY = auto()
     KEY_STRING = auto()

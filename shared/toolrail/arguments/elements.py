@@ -8,7 +8,7 @@ took down is lost, what came before it is kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 from toolrail.arguments.json_value import Read
@@ -33,7 +33,7 @@ class _Element:
     children: list[_Element] = field(default_factory=list["_Element"])
 
 
-class _At(Enum):
+class _At(IntEnum):  # hashed for every piece of text, which an Enum does in Python
     BETWEEN = auto()  # between parameters
     INSIDE = auto()  # in an element
     LOST = auto()  # after something broken

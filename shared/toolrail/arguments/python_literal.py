@@ -10,7 +10,7 @@ wrong character. Nesting is bounded, and nothing is looked at twice.
 from __future__ import annotations
 
 import re
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 from toolrail.arguments.json_value import Read
@@ -30,7 +30,7 @@ _NUMBER_RUN: Final = re.compile(r"[\w.]+")
 _CLOSERS: Final = {"[": "]", "(": ")", "{": "}"}
 
 
-class _At(Enum):
+class _At(IntEnum):  # hashed for every piece of text, which an Enum does in Python
     NAME = auto()
     EQUALS = auto()
     KEY = auto()

@@ -8,7 +8,7 @@ value is data: only the value's own closer ends it.
 from __future__ import annotations
 
 import json
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final
 
 from toolrail.arguments.json_value import JsonProbe, Read
@@ -33,7 +33,7 @@ _MAX_RETURNS: Final = 16
 """Values of a turn that may be read once more from where they may have ended; bounds the work."""
 
 
-class _At(Enum):
+class _At(IntEnum):  # hashed for every piece of text, which an Enum does in Python
     OPEN = auto()
     KEY = auto()
     VALUE_OPEN = auto()

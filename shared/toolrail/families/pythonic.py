@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from enum import Enum, auto
+from enum import IntEnum, auto
 from functools import cache, partial
 from typing import Final
 
@@ -70,7 +70,7 @@ _MAX_NAME: Final = 512
 _NAME: Final = re.compile(r"[\w.-]*")
 
 
-class _At(Enum):
+class _At(IntEnum):  # hashed for every piece of text, which an Enum does in Python
     FENCE = auto()  # after the fence, before the bracket
     ELEMENT = auto()
     NAME = auto()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final, Literal, Protocol, TypeAlias
 
 from toolrail.arguments.delimited import DelimitedArguments
@@ -104,7 +104,7 @@ class ObjectsBlock:
         return Read.DONE
 
 
-class _At(Enum):
+class _At(IntEnum):  # hashed for every piece of text, which an Enum does in Python
     SECTION = auto()  # inside a section, between calls
     HEADER = auto()  # from the call's opener to its arguments
     AFTER_NAME = auto()  # the literals between header and arguments

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Final, TypeAlias
 
 from toolrail.arguments.json_value import JsonValue, Read
@@ -61,7 +61,7 @@ _ARGUMENT_CLOSED: Final[_Words] = (CLOSE, "argument", SEP)
 _JSON_CLOSED: Final[_Words] = (CLOSE, "json", SEP)
 
 
-class _At(Enum):
+class _At(IntEnum):  # hashed for every piece of text, which an Enum does in Python
     BETWEEN = auto()  # in the tools channel, between calls
     ATTRIBUTES = auto()  # of a call
     BELIEVE = auto()  # whether the call is one
