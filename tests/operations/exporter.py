@@ -12,7 +12,6 @@ import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from benchmarks.processes import free_port
 from toolrail.bus.embedded import EmbeddedNats
 
 ASK_S: Final = 1.0
@@ -22,8 +21,8 @@ NUMBERS: Final = ("slow_consumers", "connections", "subscriptions")
 class NatsExporter:
     """It can be stopped, and started again at the same port."""
 
-    def __init__(self, bus: EmbeddedNats) -> None:
-        self.port = free_port()
+    def __init__(self, bus: EmbeddedNats, port: int) -> None:
+        self.port = port
         self._bus = bus
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None

@@ -27,6 +27,7 @@ from tests.operations.watched import (
     FREE,
     POINT,
     POLL_S,
+    START_S,
     Pace,
     Watched,
     load,
@@ -314,7 +315,7 @@ def test_a_bus_that_dies_and_a_client_that_does_not_read_raise_their_alerts(
             watched.exporter.stop()
             left = missing(watched, left, AGAIN_S)
         watched.exporter.start()
-        anyio.run(watched.bus.start)
+        anyio.run(watched.bus.start, START_S)
         until_healthy(watched.url, {"demo", "demo-b"}, watched.services)
         assert time.monotonic() < deadline, left
 
@@ -325,7 +326,10 @@ def unread(watched: Watched) -> Iterator[Callable[[], None]]:
     address = ("127.0.0.1", watched.bus.port)
     hello = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
     payload = b"x" * (7 << 20)
-    with socket.create_connection(address) as reader, socket.create_connection(address) as writer:
+    with (
+        socket.create_connection(address, timeout=FAULT_S) as reader,
+        socket.create_connection(address, timeout=FAULT_S) as writer,
+    ):
         reader.sendall(hello + b"SUB unread 1\r\nPING\r\n")
         heard = b""
         while b"PONG" not in heard:

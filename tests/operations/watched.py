@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -22,7 +24,6 @@ import anyio
 import httpx
 import yaml
 
-from benchmarks.processes import free_port
 from tests.compose.files import COMPOSE
 from tests.compose.processes import END_S, process
 from tests.e2e.script import hermes
@@ -72,6 +73,26 @@ SCRIPT: Final[Sequence[Mapping[str, Any]]] = [
     {"match": "case talk", "text": "Some words, one by one. " * 4, "delay_ms": 10, "ttft_ms": 60},
     {"match": "", "text": "Some words and <think> in the middle of them.", "chunk_tokens": 1},
 ]
+
+
+LOCAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_given: set[int] = set()
+
+
+def lasting_port() -> int:
+    """A free port that stays free while who listens there is dead.
+
+    It is below those that the kernel gives to connections: one that it gave away could not be
+    listened on again, and who calls a dead server at such a port may be connected to himself.
+    """
+    lowest = int(LOCAL_PORTS.read_text("ascii").split()[0])
+    for port in random.sample(range(max(1024, lowest - 10_000), lowest), 200):
+        with socket.socket() as probe, suppress(OSError):
+            if port not in _given:
+                probe.bind(("127.0.0.1", port))
+                _given.add(port)
+                return port
+    raise AssertionError(f"no free port below {lowest}")
 
 
 def program(name: str) -> str:
@@ -268,14 +289,14 @@ def watched(
         records.append({"id": key_id, "name": name, "hash": hash_of(keys[name])})
     (folder / "keys.json").write_text(json.dumps({"keys": records}), "utf-8")
     with ExitStack() as running:
-        bus = EmbeddedNats(folder / "nats", monitoring=True)
+        bus = EmbeddedNats(folder / "nats", lasting_port(), monitoring=True)
         running.callback(lambda: anyio.run(bus.stop))
-        anyio.run(bus.start)
-        watcher = NatsExporter(bus)
+        anyio.run(bus.start, START_S)
+        watcher = NatsExporter(bus, lasting_port())
         running.callback(watcher.stop)
         if exporter:
             watcher.start()
-        gateway_port = free_port()
+        gateway_port = lasting_port()
         engine = ["--engine", "scripted", "--script", str(script)]
         wanted = [
             (
@@ -290,7 +311,7 @@ def watched(
         ]
         services: dict[str, list[Service]] = {}
         for number, (name, flags) in enumerate(wanted):
-            port = free_port()
+            port = lasting_port()
             environment = {
                 "TOOLRAIL_NATS_URL": bus.url,
                 "TOOLRAIL_METRICS_PORT": str(port),
@@ -305,7 +326,7 @@ def watched(
             services.setdefault(name, []).append(one)
         # All at once: one after another would be six drains.
         running.callback(lambda: [one.end() for some in services.values() for one in some])
-        prometheus_port = free_port()
+        prometheus_port = lasting_port()
         others = {"nats": watcher.port} if exporter else {}
         running.enter_context(prometheus(folder, prometheus_port, services, others, pace))
         api = running.enter_context(
