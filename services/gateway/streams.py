@@ -59,6 +59,8 @@ class Stream:
         span: of the request, where it is told.
         ended: the postprocessor said the last word: nothing is left to cancel.
         closed: nobody reads it any more.
+        answered: its hand-over was: what it takes to hand it on is known now, if ever.
+        lost: why it is to be handed on, once that is known.
         heard_s: when its owner was last heard, or asked whether something is missing.
     """
 
@@ -75,12 +77,14 @@ class Stream:
         "_timer",
         "_until",
         "_waiter",
+        "answered",
         "choices_ended",
         "closed",
         "control_subjects",
         "ended",
         "handed",
         "heard_s",
+        "lost",
         "overflowed",
         "owner",
         "request_id",
@@ -108,6 +112,8 @@ class Stream:
         self.ended = False
         self.closed = False
         self.unqueued = False
+        self.answered = False
+        self.lost: Failed | None = None
         self.overflowed = False
         self.choices_ended = 0
         self._deaf = False
@@ -177,8 +183,12 @@ class Stream:
         """Its hand-over was answered; `handed` as in Accepted."""
         self.handed = handed
         self.trace_headers = trace_headers
+        self.answered = True
         if handed is not None:  # else whose instance this is, is not certain
             self.taken_by(postprocessor)
+        lost, self.lost = self.lost, None
+        if lost is not None:
+            self._on_lost(self, lost)
 
     def next_term(self) -> int:
         """Listen to the next owner only, whoever that will be; its term."""
@@ -188,6 +198,7 @@ class Stream:
     def _listen_to(self, term: int) -> None:
         self.term = term
         self.owner = ""
+        self.lost = None
         self._next_seq = 0
         for heard in self._heard:
             heard.start_again()
@@ -209,6 +220,8 @@ class Stream:
 
     def whom_to_ask(self) -> Collection[str]:
         """Control subjects of those who may have said more; none while an owner is looked for."""
+        if not self.answered:
+            return ()
         if self.owner:
             return (subjects.control(self.owner),)
         return () if self.handed is not None else self.control_subjects

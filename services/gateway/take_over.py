@@ -20,7 +20,15 @@ from services.gateway.streams import Stream, Streams
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus
 from toolrail.errors import DeadlineError, DecodeError, FaultError
-from toolrail.messages import TERM_STEP, Failed, Reply, decode_reply, decode_stream, encode
+from toolrail.messages import (
+    OWNER_STOPPING,
+    TERM_STEP,
+    Failed,
+    Reply,
+    decode_reply,
+    decode_stream,
+    encode,
+)
 from toolrail.settings import GatewaySettings
 from toolrail.telemetry import attached
 
@@ -58,6 +66,11 @@ class TakeOver:
         """
         if stream.over and not stream.closed:
             return
+        if not stream.answered:
+            stream.lost = failed  # until it is known to whom, and how, it was handed over
+            return
+        if failed.error_code == OWNER_STOPPING:  # a word between services
+            failed = msgspec.structs.replace(failed, error_code=None)
         if (
             stream.handed is None
             or self._tasks is None

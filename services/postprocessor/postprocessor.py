@@ -48,9 +48,10 @@ log: Final = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.5
 _WANTS_AT_ONCE: Final = 1000
-_KEPT_S: Final = 10.0
+_KEPT_S: Final = 20.0
 _KEPT_RESENDS: Final = 5
-"""Questions that a gateway has time for, after a stream's end, before the workers forget it."""
+"""Questions that a gateway has time for, after a stream's end, before the workers forget it; and no
+less than it takes to notice that a connection is silent (two pings), and then to ask."""
 
 _FLUSH_S: Final = 1.0
 """Of the drain, what is left for telling the gateways of streams that did not end in time."""

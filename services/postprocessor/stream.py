@@ -148,7 +148,7 @@ class RequestStream:
         if (reason := run.stale(delta, worker)) is not None:
             return Outcome(dropped=reason)
         if delta.epoch > run.epoch and run.token_ids:
-            return self._break_off("lost", "the run of this answer began anew on another worker")
+            return self._begun_anew(elsewhere=worker != run.worker)
         if delta.seq > run.next_seq:
             return self._miss(run, delta, worker, now_s)
         if delta.choice == 0 and delta.cached_tokens is not None and not run.token_ids:
@@ -169,6 +169,11 @@ class RequestStream:
             outcome.run = (delta.choice, delta.epoch, worker, delta.trace)
         outcome.turn = outcome.turn or begins
         return outcome
+
+    def _begun_anew(self, *, elsewhere: bool) -> Outcome:
+        if elsewhere:  # by order of a former owner, that was cut off and knows of no other
+            return Outcome(dropped="other_worker")
+        return self._break_off("lost", "the run of this answer began anew on its worker")
 
     def _miss(self, run: Run, delta: TokenDelta, worker: str, now_s: float) -> Outcome:
         if run.in_gap:
@@ -266,7 +271,11 @@ class RequestStream:
             self.over = all(other.over for other in self.runs)
         if step.engine_runs_on:
             outcome.cancel = Cancel(
-                request_id=self.request_id, choice=choice, reason="the choice has ended"
+                request_id=self.request_id,
+                choice=choice,
+                reason="the choice has ended",
+                attempt=run.epoch,
+                complete=True,
             )
         if step.says:
             outcome.deltas = self._deltas(choice, step)

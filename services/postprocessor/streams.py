@@ -20,6 +20,7 @@ from services.postprocessor.run import Drop
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from toolrail.messages import (
     OWNER_STOPPING,
+    TERM_STEP,
     Cancel,
     EventDelta,
     Failed,
@@ -113,7 +114,8 @@ class Streams:
 
     def passed(self, request_id: str, term: int) -> bool:
         """Whether a later owner than one of `term` has the request: who hands it over is late."""
-        return term < self._passed.get(request_id, 0)
+        stream = self._open.get(request_id)
+        return term < max(self._passed.get(request_id, 0), 0 if stream is None else stream.term)
 
     def readers(self) -> set[str]:
         """Where the events of open streams go."""
@@ -168,6 +170,10 @@ class Streams:
         batch = Batch()
         for delta in frame.deltas:
             stream = self._open.get(delta.request_id)
+            if delta.outranked:
+                if stream is not None and delta.outranked > stream.term:
+                    self._outranked(stream, delta.outranked, batch)
+                continue
             if stream is None:
                 batch.dropped.append("unknown_stream")
                 self._tell_again(delta, None, now_s, batch)
@@ -193,11 +199,12 @@ class Streams:
         """
         batch = Batch()
         stream = self._open.get(cancel.request_id)
+        if stream is not None and cancel.term // TERM_STEP < stream.term // TERM_STEP:
+            return batch  # its gateway has handed it on since: a former owner was meant
         if cancel.term > (0 if stream is None else stream.term):
             self._pass(cancel.request_id, cancel.term)
         if stream is not None and cancel.term > stream.term:
-            batch.released.append(stream)
-            self.release(stream.request_id)
+            self._outranked(stream, cancel.term, batch)
         elif stream is not None:
             outcome = stream.cancel(cancel.choice, cancel.reason)
             self._add(Happening(stream, outcome), now_s, batch)
@@ -244,6 +251,12 @@ class Streams:
             for outcome in stream.miss(jobs, now_s):
                 self._add(Happening(stream, outcome), now_s, batch)
         return batch
+
+    def _outranked(self, stream: RequestStream, term: int, batch: Batch) -> None:
+        """A later owner has `stream`: it lets go of it without a word."""
+        self._pass(stream.request_id, term)
+        batch.released.append(stream)
+        self.release(stream.request_id)
 
     def on_verdicts(
         self, stream: RequestStream, choice: int, verdicts: Sequence[Verdict], now_s: float
@@ -373,7 +386,7 @@ class Streams:
             if stream.term:
                 cancel = msgspec.structs.replace(cancel, term=stream.term)
             batch.cancels.append((stream.model, cancel))
-            if cancel.attempt is None:
+            if cancel.attempt is None or cancel.complete:
                 self._remember((cancel.request_id, cancel.choice), stream, now_s)
                 batch.receipts += stream.unwanted(cancel.choice)
         if outcome.want is not None:
@@ -402,7 +415,12 @@ class Streams:
             return
         self._say(run, said._replace(at_s=now_s))
         again = Cancel(
-            request_id=delta.request_id, choice=choice, reason="nobody reads it", term=said.term
+            request_id=delta.request_id,
+            choice=choice,
+            reason="nobody reads it",
+            term=said.term,
+            attempt=delta.epoch if said.failed is None else None,
+            complete=said.failed is None,
         )
         batch.cancels.append((said.model, again))
 

@@ -31,11 +31,12 @@ class Cancels:
                 return
             del self._until[oldest]
 
-    def hit(self, job: Job) -> bool:
-        """Whether `job` was cancelled."""
+    def hit(self, job: Job, term: int = 0) -> bool:
+        """Whether `job` was cancelled, by an owner of its stream of `term` or a later one."""
         now = self._clock()
         found = (self._until.get((job.request_id, choice)) for choice in (None, job.choice))
-        return any(one is not None and one[0] > now and means(one[1], job) for one in found)
+        said = (one[1] for one in found if one is not None and one[0] > now)
+        return any(cancel.term >= term and means(cancel, job) for cancel in said)
 
 
 def means(cancel: Cancel, job: Job) -> bool:
@@ -48,7 +49,9 @@ def means(cancel: Cancel, job: Job) -> bool:
 
 
 def _wider(one: Cancel, other: Cancel) -> Cancel:
-    """The one that means more attempts."""
+    """The one of the later owner; of the same, the one that means more attempts."""
+    if one.term != other.term:
+        return one if one.term > other.term else other
     if one.attempt is None or other.attempt is None:
         return one if one.attempt is None else other
     return one if one.attempt >= other.attempt else other

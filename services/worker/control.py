@@ -66,6 +66,20 @@ class Control:
         owner = self._owners.get(job.request_id)
         return job.reply_subject if owner is None else owner.address
 
+    def term(self, job: Job) -> int:
+        """Of the latest owner of its stream that is known here."""
+        owner = self._owners.get(job.request_id)
+        return 0 if owner is None else owner.term
+
+    def is_outdated(self, job: Job, live: Job) -> bool:
+        """Whether `job` comes from a former owner, and the latest one reads what `live` writes.
+
+        One that was cut off, and knows nothing of that, lets its runs begin anew.
+        """
+        sent = self.kept.get(live.request_id, live.choice)
+        mine = self.address(job)
+        return job.reply_subject != mine and sent is not None and sent.address == mine
+
     def hold(self, job: Job) -> None:
         """`job` has a slot here, from now on; what it sends goes through `send`."""
         self._holding.add((job.request_id, job.choice))
@@ -91,11 +105,14 @@ class Control:
         self._outbox.add(sent.address, delta)
 
     def heeds(self, cancel: Cancel) -> bool:
-        """Whether `cancel` comes from the owner of its stream; then nothing of it is kept."""
+        """Whether `cancel` comes from the owner of its stream; then nothing of it is kept.
+
+        Unless the answer is complete: its end may still be lost.
+        """
         owner = self._owners.get(cancel.request_id)
         if owner is not None and cancel.term < owner.term:
             return False
-        if cancel.choice is None:
+        if cancel.choice is None and not cancel.complete:
             self.kept.drop(cancel.request_id)
         return True
 
@@ -136,6 +153,8 @@ class Control:
 
     def _found(self, want: Want, reply_subject: str) -> bool:
         if not self._belongs(want, reply_subject):
+            if (owner := self._owners.get(want.request_id)) is not None:
+                self._outbox.add(reply_subject, _outranked(want, owner.term))
             return False
         sent = self.kept.get(want.request_id, want.choice)
         if sent is None:
@@ -162,6 +181,11 @@ class Control:
             return owner.address == reply_subject
         sent = self.kept.get(want.request_id, want.choice)
         return sent is None or sent.address == reply_subject
+
+
+def _outranked(want: Want, term: int) -> TokenDelta:
+    """What makes who asked let go of the stream. It was cut off when it was told so before."""
+    return TokenDelta(want.request_id, want.choice, -1, 0, outranked=term)
 
 
 def _unknown(want: Want) -> TokenDelta:

@@ -143,7 +143,7 @@ class Runner:
         self._cancels.add(cancel)
         for run in self._runs.values():
             if means(cancel, run.job):
-                self._end_run(run, "cancelled")
+                self._end_run(run, "complete" if cancel.complete else "cancelled")
 
     async def _take(self, item: WorkItem) -> None:
         """One delivery, from the credit it took to the credit it gives back."""
@@ -205,7 +205,7 @@ class Runner:
         if run.job.attempt == live.job.attempt and not live.acked:
             live.item = run.item  # the queue took us for dead: the new delivery is the one to ack
             return False
-        if run.job.attempt <= live.job.attempt:
+        if run.job.attempt <= live.job.attempt or self._control.is_outdated(run.job, live.job):
             await run.item.ack()
             return False
         self._end_run(live, "superseded")
@@ -263,7 +263,7 @@ class Runner:
             return failed("internal", "internal error of the worker")
 
     async def _generate(self, run: Run) -> End:
-        if self._cancels.hit(run.job):
+        if self._cancels.hit(run.job, self._control.term(run.job)):
             run.ending = "cancelled"
         timeout_s = self._settings.hand_over_timeout_s
         job = await with_prompt(run.job, self._bus.blobs, timeout_s=timeout_s)

@@ -14,10 +14,11 @@ from toolrail.bus.port import WorkItem
 from toolrail.messages import FailureCode, Job
 
 Ending: TypeAlias = Literal[
-    "cancelled", "orphaned", "deadline", "superseded", "released", "stopped"
+    "cancelled", "complete", "orphaned", "deadline", "superseded", "released", "stopped"
 ]
-"""Why this worker ended a run itself: the client left; the postprocessor died; too late; a newer
-attempt came; given back before it started; cut off at the end of the drain."""
+"""Why this worker ended a run itself: the client left; the answer has all that it is to have; the
+postprocessor died; too late; a newer attempt came; given back before it started; cut off at the end
+of the drain."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +86,7 @@ UNDELIVERABLE: Final = failed("engine", "every worker that tried this request en
 _STOPPED: Final = failed("lost", "the worker was stopped before the run was over")
 CUT: Final[dict[Ending, End]] = {
     "cancelled": ABORTED,
+    "complete": ABORTED,
     "orphaned": ABORTED,
     "deadline": failed("deadline", "the deadline passed during generation"),
     "stopped": _STOPPED,

@@ -264,6 +264,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
 
     `term`: of the owner that says so; workers that know of a later one pay no heed. `attempt`: only
     attempts up to this one are meant, the run goes on elsewhere. `worker`: only that one is meant.
+    `complete`: the answer has all that it is to have; what was sent of it is still kept.
     """
 
     version: int = SCHEMA_VERSION
@@ -273,6 +274,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
     term: int = 0
     attempt: int | None = None
     worker: str = ""
+    complete: bool = False
 
 
 class Want(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -386,7 +388,8 @@ class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     (None: the engine's), `error_param` the field of the request that it refused, if that is known.
     `logprobs`, when present, has one entry per id. `cached_tokens`: prompt
     tokens read from the prefix cache, on the first delta; `trace`, likewise: the trace context
-    (`traceparent`) of the run, where it is traced.
+    (`traceparent`) of the run, where it is traced. `outranked`: nothing is said of the run; whoever
+    asked owns the stream no more, this is the term of the one that does.
     """
 
     request_id: str
@@ -402,6 +405,7 @@ class TokenDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error_code: FailureCode | None = None
     error_param: str | None = None
     trace: str | None = None
+    outranked: int = 0
 
 
 class TokenFrame(msgspec.Struct, frozen=True, array_like=True):

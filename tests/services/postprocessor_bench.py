@@ -177,8 +177,8 @@ class FakeGateway:
         await until(over)
         return self.deltas(request_id)[-1]
 
-    async def cancel(self, request_id: str = "r", choice: int | None = None) -> None:
-        cancel = Cancel(request_id=request_id, choice=choice, reason="client left")
+    async def cancel(self, request_id: str = "r", choice: int | None = None, term: int = 0) -> None:
+        cancel = Cancel(request_id=request_id, choice=choice, reason="client left", term=term)
         await self.bus.publish(subjects.control("post-1"), encode(cancel))
 
 

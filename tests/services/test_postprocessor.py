@@ -427,7 +427,7 @@ async def test_a_stream_is_taken_over_from_its_workers_and_not_queued_again() ->
         done = Done(reply_subject=job.reply_subject, request_ids=("r2",))
         await turns()
         assert done not in b.worker.orders  # its gateway may have missed the end
-        b.time.pass_s(10)
+        b.time.pass_s(20)
         b.postprocessor.tick()
         await until(lambda: done in b.worker.orders)
 

@@ -286,7 +286,7 @@ async def test_who_is_cancelled_while_workers_are_told_of_its_owner_is_never_que
         tasks.start_soon(hand_over, b)
         with anyio.fail_after(10):
             await asked.wait()
-        await b.gateway.cancel("r")
+        await b.gateway.cancel("r", term=16)
         await b.gateway.last("r")
         told.set()
         await turns()

@@ -152,6 +152,7 @@ class Connection:
         telemetry: spans of hops.
         tasks: what runs until the connection is closed.
         served: requests being answered, by subscription; they end with the connection too.
+        ensuring: held while missing streams are made: once at a time.
         on_reconnect: called, without waiting, when the connection was lost and is back.
         dropped: messages lost in this process.
     """
@@ -163,6 +164,7 @@ class Connection:
         self.telemetry = telemetry
         self.tasks = hops.Tasks()
         self.served: list[hops.Tasks] = []
+        self.ensuring = asyncio.Lock()
         self.on_reconnect: list[Callable[[], None]] = []
         self.dropped = 0
         self._answers: deque[tuple[float, str, bytes]] = deque()

@@ -179,8 +179,16 @@ async def publish(
 async def _ensure_soon(connection: Connection) -> None:
     """Like `ensure`, but not for long: a cluster without a leader answers nothing of this.
 
-    A call that it has lost would be waited for while the stream has long been there again.
+    A call that it has lost would be waited for while the stream has long been there again. Whoever
+    finds that another is at it leaves it to that one.
     """
+    if connection.ensuring.locked():
+        return
+    async with connection.ensuring:
+        await _ensure_in_time(connection)
+
+
+async def _ensure_in_time(connection: Connection) -> None:
     try:
         async with asyncio.timeout(_ENSURE_S):
             await ensure(connection)
