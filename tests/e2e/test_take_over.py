@@ -13,7 +13,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.cluster import Cluster, cluster, until
+from tests.cluster import Cluster, Node, cluster, until
 from tests.e2e.script import hermes
 from toolrail.bus.memory import MemoryBroker
 
@@ -216,6 +216,68 @@ async def test_an_answer_whose_end_is_lost_is_not_waited_for_until_its_deadline(
                 tasks.start_soon(hear_again)
                 assert await streamed(client, None) == whole
         assert not deaf
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("heard", [0, 3], ids=["all of it", "its end"])
+@pytest.mark.parametrize(
+    "fields", [{"stop": ["\n<tool"]}, {"parallel_tool_calls": False}], ids=["stop", "one call"]
+)
+async def test_an_answer_that_ends_before_the_engine_does_can_be_sent_again(
+    running: Cluster, fields: dict[str, Any], heard: int
+) -> None:
+    def count() -> float:
+        series = "toolrail_postprocessor_streams_total"
+        return sum(node.count(series) for node in running.of("postprocessor"))
+
+    async with running.client() as client:
+        whole = await streamed(client, None, **fields)
+        before, deaf = count(), True
+
+        async def hear_again() -> None:
+            nonlocal deaf
+            await until(lambda: count() > before)
+            await anyio.sleep(0.05)
+            deaf = False
+
+        with lossy(running.broker, ".out.", lambda number: deaf and number > heard):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hear_again)
+                assert await streamed(client, None, **fields) == whole
+
+
+@pytest.mark.chaos
+async def test_an_owner_that_was_cut_off_and_comes_back_disturbs_nobody(running: Cluster) -> None:
+    """Another has its stream by then, and what told it so was lost as well."""
+    async with running.client() as client:
+        whole = await streamed(client, None)
+        owners: list[Node] = []
+
+        async def cut_off() -> None:
+            owners.append(await running.owner())
+            with isolated(running.broker, owners[0]):
+                (gateway,) = running.of("gateway")
+                await until(lambda: gateway.count("toolrail_take_overs_total"))
+
+        assert await streamed(client, cut_off) == whole
+        await until(lambda: not owners[0].count("toolrail_postprocessor_open_streams"))
+        (worker,) = running.of("worker")
+        assert worker.count("toolrail_worker_runs_total") == 2
+
+
+@contextmanager
+def isolated(broker: MemoryBroker, node: Node) -> Iterator[None]:
+    """Nothing that `node` says arrives, and nobody finds it."""
+    route, name = broker.route, node.runtime.instance
+    instance = f".{name}"
+
+    def forget(message: Any) -> bool:
+        return False if message.subject.endswith(instance) else route(message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker, "route", forget)
+        patch.setattr(node.runtime.bus, "_send", lambda _: True)
+        yield
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,6 +224,45 @@ async def test_a_stream_is_not_handed_on_without_end() -> None:
         s.gateway.streams.lose({OTHER})
         await answer.end()
         assert answer.events[-1]["error"]["code"] == "lost"
+
+
+async def test_a_gap_before_the_hand_over_is_answered_waits_for_the_answer() -> None:
+    async with stack(settings=SETTINGS) as s:
+        owners = Owners()
+        await s.peers.bus.serve(
+            subjects.STREAM, subjects.POSTPROCESSORS, owners.take, max_in_flight=9
+        )
+        s.tasks.start_soon(s.gateway.take_over.serve)
+        go = anyio.Event()
+
+        async def late(prepare: Prepare) -> Reply:
+            await s.peers.say(prepare.request_id, TextDelta("b"), seq=1)
+            await go.wait()
+            accepted = s.peers.accepted(prepare)
+            return msgspec.structs.replace(
+                accepted, instance=POSTPROCESSOR, handed=encode(HANDED), stream=True
+            )
+
+        s.peers.respond = late
+        answer = s.visit()
+        rid = await s.peers.request()
+        await anyio.wait_all_tasks_blocked()
+        (stream,) = s.gateway.streams._open.values()
+        assert (stream.lost is not None, list(stream.whom_to_ask())) == (True, [])
+        go.set()
+        await rest(s, rid, TextDelta("ab"), end=STOP, usage=USAGE)
+        await answer.end()
+        assert (answer.status, content(answer)) == (200, "ab")
+
+
+async def test_a_word_between_services_is_no_code_of_an_error() -> None:
+    async with begun(others=False) as (s, _, answer, rid):
+        stopping = Failed(
+            request_id=rid, code="unavailable", message="x", error_code=OWNER_STOPPING
+        )
+        await s.peers.say(rid, failed=stopping)
+        await answer.end()
+        assert answer.events[-1]["error"]["code"] == "unavailable"
 
 
 async def test_an_owner_that_lacks_what_was_heard_is_not_believed() -> None:

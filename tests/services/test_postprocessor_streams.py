@@ -370,6 +370,29 @@ def test_a_later_owner_makes_an_earlier_one_let_go_in_silence() -> None:
     assert streams.on_frame(frame(delta("b", 1)), 5).cancels == []
 
 
+def test_a_worker_that_knows_a_later_owner_makes_this_one_let_go() -> None:
+    streams = table(inherited(term=1))
+    same = TokenDelta("r", 0, -1, 0, outranked=1)
+    assert streams.on_frame(frame(same), 0) == Batch()
+    later = TokenDelta("r", 0, -1, 0, outranked=16)
+    batch = streams.on_frame(frame(later), 0)
+    assert [stream.request_id for stream in batch.released] == ["r"]
+    assert (len(streams), sent(batch), batch.cancels) == (0, [], [])
+    assert streams.passed("r", 15)
+    assert streams.on_frame(frame(later), 5) == Batch()  # nobody is told to stop
+
+
+def test_what_was_meant_for_a_former_owner_changes_nothing() -> None:
+    streams = table(inherited(term=33))
+    assert streams.on_cancel(Cancel(request_id="r", term=16, reason="taken over"), 0) == Batch()
+    assert streams.on_cancel(Cancel(request_id="r", term=32), 0).happenings  # its gateway's own
+
+
+def test_an_older_hand_over_does_not_replace_a_newer_one() -> None:
+    streams = table(inherited(term=32))
+    assert [streams.passed("r", term) for term in (16, 32, 48)] == [True, False, False]
+
+
 def test_a_stream_is_known_up_to_its_term() -> None:
     streams = table(inherited(term=2))
     assert [streams.knows("r", term) for term in (0, 2, 3)] == [True, True, False]
@@ -388,6 +411,18 @@ def test_a_newer_run_is_taken_if_the_older_one_said_nothing() -> None:
     streams = table(stream())
     batch = streams.on_frame(frame(delta("a", epoch=3)), 0)
     assert [d.events for d in sent(batch)] == [(TextDelta("a"),)]
+
+
+def test_a_newer_run_elsewhere_that_nobody_here_ordered_is_dropped_and_stopped() -> None:
+    """A former owner was cut off, comes back, and has its runs begin anew."""
+    streams = table(inherited())
+    streams.on_frame(frame(delta("a")), 0)
+    batch = streams.on_frame(frame(delta("b", epoch=1), worker="other"), 0)
+    assert (sent(batch), batch.dropped) == ([], ["other_worker"])
+    ((_, cancel),) = batch.cancels
+    assert (cancel.worker, cancel.attempt, cancel.term) == ("other", 1, 1)
+    batch = streams.on_frame(frame(delta("b", 1, finish="stop")), 0)
+    assert sent(batch)[-1].end == ChoiceEnd("stop")
 
 
 def test_a_newer_run_after_output_fails_the_stream() -> None:
@@ -488,6 +523,7 @@ def test_a_stop_string_stops_the_engine_on_that_choice_alone() -> None:
     streams = table(stream(stopping, plain_choice()))
     batch = streams.on_frame(frame(delta("abc"), delta("xyz", choice=1)), 0)
     assert [(model, c.choice) for model, c in batch.cancels] == [("m", 0)]
+    assert (batch.cancels[0][1].complete, batch.cancels[0][1].attempt) == (True, 0)
     late = streams.on_frame(frame(delta("d", 1)), 0.5)
     assert (sent(late), late.cancels, late.dropped) == ([], [], ["ended"])
 

@@ -78,6 +78,14 @@ def test_of_two_cancels_the_wider_one_is_remembered() -> None:
         assert [cancels.hit(job(attempt=number)) for number in (2, 3)] == hit
 
 
+def test_of_two_owners_cancels_that_of_the_later_one_is_remembered() -> None:
+    cancels = Cancels(keep_s=10, limit=10, clock=lambda: 0)
+    for term, attempt in ((16, 1), (0, None)):
+        cancels.add(Cancel(request_id="r", choice=0, attempt=attempt, term=term))
+        assert [cancels.hit(job(attempt=1), term) for term in (0, 16, 32)] == [True, True, False]
+        assert not cancels.hit(job(attempt=2))
+
+
 async def test_a_job_that_no_worker_survives_is_answered_and_leaves_a_record() -> None:
     broker = MemoryBroker()
     bus = broker.connect()

@@ -19,6 +19,7 @@ from tests.services.worker_kit import (
     ids,
     job,
     scripted,
+    until,
     working,
 )
 from toolrail.bus import subjects
@@ -170,6 +171,54 @@ async def test_the_owner_of_the_latest_term_cancels() -> None:
         cancel = encode(Cancel(request_id="r", term=1))
         await bench.bus.publish(subjects.cancel("tiny"), cancel)
         assert (await other.ended()).finish == "abort"
+
+
+async def test_who_asks_and_was_outranked_is_told_by_whom() -> None:
+    async with working(scripted(SLOW)) as bench:
+        await bench.put(job())
+        await bench.inbox.until(bench.inbox.deltas)
+        await ask(bench, OTHER, Want("r", 0, -1, 16))
+        sent = len(bench.inbox.deltas())
+        await ask(bench, REPLY, Want("r", 0, 0))
+        await bench.inbox.until(lambda: len(bench.inbox.deltas()) > sent)
+        (told,) = bench.inbox.deltas()[sent:]
+        assert (told.outranked, told.token_ids, told.finish) == (16, (), None)
+
+
+async def test_a_former_owner_does_not_end_what_the_latest_one_reads() -> None:
+    async with working(scripted(SLOW)) as bench:
+        other = await other_inbox(bench)
+        await bench.put(job())
+        await bench.inbox.until(bench.inbox.deltas)
+        await ask(bench, OTHER, Want("r", 0, -1, 16))
+        await bench.put(job(attempt=1))
+        assert (await other.ended()).finish == "stop"
+        assert {delta.epoch for delta in other.deltas()} == {0}
+        assert other.text() == "a" * 60
+        await until(lambda: not len(bench.bus._broker.lines))  # it was acknowledged
+
+
+async def test_a_complete_answer_stops_its_run_and_is_sent_again_all_the_same() -> None:
+    async with working(scripted({"text": "a" * 60, "delay_ms": 20})) as bench:
+        other = await other_inbox(bench)
+        await bench.put(job())
+        await bench.inbox.until(lambda: len(bench.inbox.deltas()) > 3)
+        cancel = Cancel(request_id="r", choice=0, attempt=0, complete=True)
+        await bench.bus.publish(subjects.cancel("tiny"), encode(cancel))
+        assert (await bench.inbox.ended()).finish == "abort"
+        assert (await ask(bench, OTHER, Want("r", 0, -1, 16))).wants == (0,)
+        await other.ended()
+        assert facts(other.deltas()) == facts(bench.inbox.deltas())
+
+
+async def test_a_cancel_of_a_former_owner_does_not_reach_later_attempts() -> None:
+    async with working(scripted(SLOW)) as bench:
+        other = await other_inbox(bench)
+        cancel = encode(Cancel(request_id="r"))
+        await bench.bus.publish(subjects.cancel("tiny"), cancel)
+        await ask(bench, OTHER, Want("r", 0, -1, 16))
+        await bench.put(job(attempt=1, reply_subject=OTHER))
+        assert (await other.ended()).finish == "stop"
 
 
 @pytest.mark.parametrize("logprobs", [None, 1])
