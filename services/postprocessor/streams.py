@@ -228,6 +228,10 @@ class Streams:
         said = self._told.get((request_id, None))
         if said is not None and said.term >= term and said.failed is not None:
             failed = said.failed
+            if failed.code == "cancelled":  # not by who asks: it was taken for dead
+                failed = failure(
+                    request_id, "lost", "the gateway was cut off from the other services"
+                )
         else:
             failed = msgspec.structs.replace(
                 failure(request_id, "lost", "the end of the answer was lost"),

@@ -240,6 +240,14 @@ def test_who_has_missed_a_failure_is_told_it() -> None:
     assert (again.seq, again.failed) == (7, failed.failed)
 
 
+def test_a_gateway_that_was_taken_for_dead_is_told_that_its_streams_are_lost() -> None:
+    streams = table(stream())
+    streams.orphan({"g"}, 0)
+    (said,) = sent(streams.on_positions(asked(0)))
+    assert said.failed is not None
+    assert (said.failed.code, said.failed.status) == ("lost", 502)
+
+
 def test_who_listens_to_an_older_owner_is_told_of_this_one() -> None:
     streams = table(inherited(term=16))
     assert sent(streams.on_positions(asked(3, term=0))) == [EventDelta("r", 0, 0, term=16)]
