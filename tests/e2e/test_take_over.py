@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ SCRIPT = [
         "delay_ms": 2,
     },
 ]
+STREAMS_ENDED = "toolrail_postprocessor_streams_total"
 TOOLS = [
     {
         "type": "function",
@@ -188,34 +189,17 @@ async def test_messages_that_are_lost_are_not_missed(
     ("to", "of", "ended"),
     [
         pytest.param(".post.", "worker", "toolrail_worker_runs_total", id="worker"),
-        pytest.param(
-            ".out.", "postprocessor", "toolrail_postprocessor_streams_total", id="postprocessor"
-        ),
+        pytest.param(".out.", "postprocessor", STREAMS_ENDED, id="postprocessor"),
     ],
 )
 async def test_an_answer_whose_end_is_lost_is_not_waited_for_until_its_deadline(
     running: Cluster, to: str, of: str, ended: str, heard: int
 ) -> None:
     """A connection that is lost takes all with it that was said meanwhile, also the last word."""
-
-    def count() -> float:
-        return sum(node.count(ended) for node in running.of(of))
-
     async with running.client() as client:
         whole = await streamed(client, None)
-        before, deaf = count(), True
-
-        async def hear_again() -> None:
-            nonlocal deaf
-            await until(lambda: count() > before)
-            await anyio.sleep(0.05)  # what was said last is on its way
-            deaf = False
-
-        with lossy(running.broker, to, lambda number: deaf and number > heard):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(hear_again)
-                assert await streamed(client, None) == whole
-        assert not deaf
+        async with deaf(running, to, of, ended, heard):
+            assert await streamed(client, None) == whole
 
 
 @pytest.mark.chaos
@@ -226,24 +210,10 @@ async def test_an_answer_whose_end_is_lost_is_not_waited_for_until_its_deadline(
 async def test_an_answer_that_ends_before_the_engine_does_can_be_sent_again(
     running: Cluster, fields: dict[str, Any], heard: int
 ) -> None:
-    def count() -> float:
-        series = "toolrail_postprocessor_streams_total"
-        return sum(node.count(series) for node in running.of("postprocessor"))
-
     async with running.client() as client:
         whole = await streamed(client, None, **fields)
-        before, deaf = count(), True
-
-        async def hear_again() -> None:
-            nonlocal deaf
-            await until(lambda: count() > before)
-            await anyio.sleep(0.05)
-            deaf = False
-
-        with lossy(running.broker, ".out.", lambda number: deaf and number > heard):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(hear_again)
-                assert await streamed(client, None, **fields) == whole
+        async with deaf(running, ".out.", "postprocessor", STREAMS_ENDED, heard):
+            assert await streamed(client, None, **fields) == whole
 
 
 @pytest.mark.chaos
@@ -263,6 +233,28 @@ async def test_an_owner_that_was_cut_off_and_comes_back_disturbs_nobody(running:
         await until(lambda: not owners[0].count("toolrail_postprocessor_open_streams"))
         (worker,) = running.of("worker")
         assert worker.count("toolrail_worker_runs_total") == 2
+
+
+@asynccontextmanager
+async def deaf(running: Cluster, to: str, of: str, ended: str, heard: int) -> AsyncGenerator[None]:
+    """But for the first so many messages on such subjects all are lost, until `of` has ended."""
+
+    def count() -> float:
+        return sum(node.count(ended) for node in running.of(of))
+
+    before, is_deaf = count(), True
+
+    async def hear_again() -> None:
+        nonlocal is_deaf
+        await until(lambda: count() > before)
+        await anyio.sleep(0.05)  # what was said last is on its way
+        is_deaf = False
+
+    with lossy(running.broker, to, lambda number: is_deaf and number > heard):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hear_again)
+            yield
+    assert not is_deaf
 
 
 @contextmanager
