@@ -16,7 +16,8 @@ from anyio.abc import TaskGroup
 from services.gateway import tracing
 from services.gateway.failures import failure
 from services.gateway.metrics import Meters
-from services.gateway.streams import Stream, Streams
+from services.gateway.stream import Stream
+from services.gateway.streams import Streams
 from toolrail.bus import subjects
 from toolrail.bus.port import Bus
 from toolrail.errors import DeadlineError, DecodeError, FaultError

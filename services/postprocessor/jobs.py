@@ -15,9 +15,10 @@ from typing import Final, TypeAlias, cast
 import anyio
 import msgspec
 
+from services.postprocessor.batch import Batch
 from services.postprocessor.clock import Clock
 from services.postprocessor.stream import RequestStream
-from services.postprocessor.streams import Batch, Streams
+from services.postprocessor.streams import Streams
 from services.postprocessor.watching import Watching
 from toolrail.errors import FaultError
 from toolrail.messages import (

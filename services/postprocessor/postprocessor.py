@@ -14,6 +14,7 @@ import anyio
 
 from services.postprocessor.absences import Absences
 from services.postprocessor.admission import Admission
+from services.postprocessor.batch import Batch, Happening
 from services.postprocessor.checking import Verdict
 from services.postprocessor.clock import Clock
 from services.postprocessor.intake import Intake
@@ -23,7 +24,7 @@ from services.postprocessor.metrics import LineCollector, PostprocessorMetrics
 from services.postprocessor.neighbours import Neighbours
 from services.postprocessor.room import WaitingRoom
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
-from services.postprocessor.streams import Batch, Happening, Streams
+from services.postprocessor.streams import Streams
 from services.postprocessor.watching import Watching
 from toolrail.bus import subjects
 from toolrail.bus.port import Subscription

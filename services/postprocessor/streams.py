@@ -6,85 +6,32 @@ gathered by destination, in order.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 import msgspec
 
+from services.postprocessor.batch import Batch, Happening
 from services.postprocessor.checking import Verdict
 from services.postprocessor.failures import failure
 from services.postprocessor.pace import Line, Paces
-from services.postprocessor.run import Drop
+from services.postprocessor.remembered import Remembered, Said, Told
 from services.postprocessor.stream import Outcome, RequestStream, Timeouts
 from toolrail.messages import (
     OWNER_STOPPING,
     TERM_STEP,
     Cancel,
     EventDelta,
-    Failed,
     FailureCode,
     Job,
     Position,
     Positions,
     TokenDelta,
     TokenFrame,
-    Want,
 )
 
-TOLD_KEPT: Final = 8192
-"""Ended requests and choices remembered, so that a worker that did not hear of it is told again."""
-
 _CANCEL_AGAIN_S: Final = 1.0
-
-
-_Told: TypeAlias = tuple[str, int | None] | tuple[str, int, int, str]
-"""Request and choice, or None for all its choices; or one attempt at one on one worker."""
-
-
-class _Said(NamedTuple):
-    """What was said of a run, when, as which owner of its stream, and how that failed, if so."""
-
-    model: str
-    at_s: float
-    term: int
-    failed: Failed | None = None
-
-
-@dataclass(slots=True)
-class Happening:
-    """One stream and what came of it; `bug` when that was an exception of ours."""
-
-    stream: RequestStream
-    outcome: Outcome
-    bug: Exception | None = None
-
-
-@dataclass(slots=True)
-class Batch:
-    """What is to be sent and counted after one message or one tick.
-
-    Attributes:
-        events: deltas by destination, in order.
-        cancels: by model, for its workers.
-        receipts: of jobs that wait in the queue and are not wanted any more.
-        dropped: reasons, one for each delta that was not used.
-        wants: what is asked of workers, by model and instance; "" stands for all of the model.
-        done: requests that are answered, by the worker that wrote them.
-        released: streams that have a later owner.
-    """
-
-    events: dict[str, list[EventDelta]] = field(default_factory=dict[str, list[EventDelta]])
-    cancels: list[tuple[str, Cancel]] = field(default_factory=list[tuple[str, Cancel]])
-    receipts: list[str] = field(default_factory=list[str])
-    happenings: list[Happening] = field(default_factory=list[Happening])
-    dropped: list[Drop] = field(default_factory=list[Drop])
-    wants: dict[tuple[str, str], list[Want]] = field(
-        default_factory=dict[tuple[str, str], list[Want]]
-    )
-    done: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    released: list[RequestStream] = field(default_factory=list[RequestStream])
 
 
 class Streams:
@@ -95,9 +42,7 @@ class Streams:
         self._open: dict[str, RequestStream] = {}
         self._in_line: Counter[str] = Counter()
         self._paces = Paces()
-        self._told: OrderedDict[_Told, _Said] = OrderedDict()
-        self._passed: OrderedDict[str, int] = OrderedDict()
-        self._answered: OrderedDict[str, tuple[float, set[str]]] = OrderedDict()
+        self._remembered = Remembered()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -109,13 +54,14 @@ class Streams:
         """Whether the request is owned in this term or a later one, or was until lately."""
         if (stream := self._open.get(request_id)) is not None:
             return stream.term >= term
-        said = self._told.get((request_id, None))
+        said = self._remembered.said((request_id, None))
         return said is not None and said.term >= term
 
     def passed(self, request_id: str, term: int) -> bool:
         """Whether a later owner than one of `term` has the request: who hands it over is late."""
         stream = self._open.get(request_id)
-        return term < max(self._passed.get(request_id, 0), 0 if stream is None else stream.term)
+        latest = self._remembered.latest_term(request_id)
+        return term < max(latest, 0 if stream is None else stream.term)
 
     def readers(self) -> set[str]:
         """Where the events of open streams go."""
@@ -131,7 +77,7 @@ class Streams:
 
     def add(self, stream: RequestStream) -> None:
         """Own `stream` from now on; it waits for a worker."""
-        self._answered.pop(stream.request_id, None)  # what is missing of it is still with them
+        self._remembered.come_back(stream.request_id)
         self._in_line[stream.owner] += 1
         self._open[stream.request_id] = stream
 
@@ -202,7 +148,7 @@ class Streams:
         if stream is not None and cancel.term // TERM_STEP < stream.term // TERM_STEP:
             return batch  # its gateway has handed it on since: a former owner was meant
         if cancel.term > (0 if stream is None else stream.term):
-            self._pass(cancel.request_id, cancel.term)
+            self._remembered.outrank(cancel.request_id, cancel.term)
         if stream is not None and cancel.term > stream.term:
             self._outranked(stream, cancel.term, batch)
         elif stream is not None:
@@ -225,7 +171,7 @@ class Streams:
         if stream is not None and stream.term >= term:
             return stream.remind(next_seq, term)
         # It has ended here, or was never known to this process: its end did not arrive.
-        said = self._told.get((request_id, None))
+        said = self._remembered.said((request_id, None))
         if said is not None and said.term >= term and said.failed is not None:
             failed = said.failed
             if failed.code == "cancelled":  # not by who asks: it was taken for dead
@@ -258,7 +204,7 @@ class Streams:
 
     def _outranked(self, stream: RequestStream, term: int, batch: Batch) -> None:
         """A later owner has `stream`: it lets go of it without a word."""
-        self._pass(stream.request_id, term)
+        self._remembered.outrank(stream.request_id, term)
         batch.released.append(stream)
         self.release(stream.request_id)
 
@@ -278,18 +224,10 @@ class Streams:
     def expire(self, now_s: float, now_ms: int) -> Batch:
         """See to every stream whose time is up. O(streams): called by one slow timer."""
         batch = self._each(lambda stream: stream.expire(now_s, now_ms, self._timeouts), now_s)
-        self._forget_answered(now_s, batch)
-        return batch
-
-    def _forget_answered(self, now_s: float, batch: Batch) -> None:
-        """Tell the workers of what was answered a while ago: nobody has missed anything of it."""
-        while self._answered:
-            request_id, (over_s, workers) = next(iter(self._answered.items()))
-            if now_s - over_s < self._timeouts.kept_s and len(self._answered) <= TOLD_KEPT:
-                return
-            del self._answered[request_id]
+        for request_id, workers in self._remembered.expire(now_s, self._timeouts.kept_s):
             for worker in workers:
                 batch.done.setdefault(worker, []).append(request_id)
+        return batch
 
     def lose(self, dead_workers: Collection[str], silence_s: float, now_s: float) -> Batch:
         """Move the runs that `dead_workers` were writing and that have been silent as long.
@@ -407,17 +345,17 @@ class Streams:
         self._remember((stream.request_id, None), stream, now_s)
         if stream.failed is None:
             workers = {run.worker for run in stream.runs if run.worker}
-            self._answered[stream.request_id] = now_s, workers
+            self._remembered.answer(stream.request_id, workers, now_s)
 
     def _tell_again(
         self, delta: TokenDelta, choice: int | None, now_s: float, batch: Batch
     ) -> None:
         """Nobody reads this run, yet it goes on: its cancel was lost. At most once a second."""
         run = (delta.request_id, choice)
-        said = self._told.get(run)
+        said = self._remembered.said(run)
         if said is None or delta.finish is not None or now_s - said.at_s < _CANCEL_AGAIN_S:
             return
-        self._say(run, said._replace(at_s=now_s))
+        self._remembered.say(run, said._replace(at_s=now_s))
         again = Cancel(
             request_id=delta.request_id,
             choice=choice,
@@ -433,7 +371,7 @@ class Streams:
     ) -> None:
         """This worker runs what another one runs by now: it alone may stop. Once a second."""
         run = (delta.request_id, delta.choice, delta.epoch, worker)
-        told = self._told.get(run)
+        told = self._remembered.said(run)
         if delta.finish is None and (told is None or now_s - told.at_s >= _CANCEL_AGAIN_S):
             self._remember(run, stream, now_s)
             cancel = Cancel(
@@ -446,20 +384,9 @@ class Streams:
             )
             batch.cancels.append((stream.model, cancel))
 
-    def _pass(self, request_id: str, term: int) -> None:
-        self._passed[request_id] = max(term, self._passed.get(request_id, 0))
-        self._passed.move_to_end(request_id)
-        if len(self._passed) > TOLD_KEPT:
-            self._passed.popitem(last=False)
-
-    def _remember(self, run: _Told, stream: RequestStream, now_s: float) -> None:
-        self._say(run, _Said(stream.model, now_s, stream.term, stream.failed))
-
-    def _say(self, run: _Told, said: _Said) -> None:
-        self._told[run] = said
-        self._told.move_to_end(run)
-        if len(self._told) > TOLD_KEPT:
-            self._told.popitem(last=False)
+    def _remember(self, run: Told, stream: RequestStream, now_s: float) -> None:
+        said = Said(stream.model, now_s, stream.term, stream.failed)
+        self._remembered.say(run, said)
 
 
 def _taken(stream: RequestStream, delta: TokenDelta, worker: str, now_s: float) -> Happening:

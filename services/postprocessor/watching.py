@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from services.postprocessor.batch import Batch, Happening
 from services.postprocessor.checking import Verdict
 from services.postprocessor.choice import Step
 from services.postprocessor.metrics import CallState, PostprocessorMetrics
 from services.postprocessor.stream import Outcome, RequestStream
-from services.postprocessor.streams import Batch, Happening
 from services.postprocessor.tracing import StreamTrace, refused
 from toolrail.messages import OWNER_STOPPING, Stream
 from toolrail.telemetry import Telemetry

@@ -26,7 +26,7 @@ OURS: Final = frozenset({"services", "toolrail", "asyncio", "_asyncio", "anyio"}
 """Whose classes are counted: ours, and those that our waiting is made of."""
 
 REMEMBERED: Final = {
-    "services.postprocessor.streams._Said",
+    "services.postprocessor.remembered.Said",
     "toolrail.bus.memory_work._Job",
 }
 """Kept of requests that are over, to know their stragglers and repetitions: bounded, and the

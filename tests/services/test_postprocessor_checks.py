@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from services.postprocessor.batch import Batch
 from services.postprocessor.checking import (
     MAX_CHARACTERS,
     Check,
@@ -21,7 +22,6 @@ from services.postprocessor.checking import (
 )
 from services.postprocessor.choice import Choice, Plan
 from services.postprocessor.stream import Outcome
-from services.postprocessor.streams import Batch
 from tests.services.postprocessing import ToyParser, choice, delta, plan
 from tests.services.postprocessor_bench import MODEL, Bench, bench, stream, until
 from tests.services.test_postprocessor_streams import frame, sent, table

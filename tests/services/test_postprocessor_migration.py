@@ -10,8 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from services.postprocessor.batch import Batch
 from services.postprocessor.stream import RequestStream, Timeouts
-from services.postprocessor.streams import Batch, Streams
+from services.postprocessor.streams import Streams
 from tests.services.postprocessing import ToyParser, choice, delta, ids, plain_choice
 from tests.services.postprocessor_bench import (
     MODEL,

@@ -3,9 +3,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from services.postprocessor.batch import Batch
 from services.postprocessor.choice import Choice
+from services.postprocessor.remembered import TOLD_KEPT
 from services.postprocessor.stream import RequestStream, Timeouts
-from services.postprocessor.streams import TOLD_KEPT, Batch, Streams
+from services.postprocessor.streams import Streams
 from tests.services.postprocessing import choice, delta, plain_choice
 from toolrail.events import ArgumentsDelta, CallEnd, CallStart, TextDelta
 from toolrail.messages import (
