@@ -25,6 +25,8 @@ def log_request(exchange: Exchange, route: str, outcome: Outcome, took_s: float)
         "status": exchange.status or CLIENT_LEFT,
         "ms": round(took_s * 1000, 1),
     }
+    if exchange.public_id != exchange.request_id:
+        fields["client_request_id"] = exchange.public_id
     if exchange.key is not None:
         fields["key"] = exchange.key.name
     if failed is not None:

@@ -76,6 +76,7 @@ class Exchange:
 
     Attributes:
         request_id: ours, also on the bus; the answer's x-request-id is the client's if it sent one.
+        public_id: that id of the answer.
         status: of the answer, 0 while there is none.
         complete: the answer is sent to its end.
         client_left: the client closed the connection before that.
@@ -108,7 +109,7 @@ class Exchange:
         self._more_body = True
         self._error_event: ErrorShape | None = None
         self._extra: list[Header] = []
-        self._public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
+        self.public_id = ids.client_request_id(self.header(b"x-request-id")) or request_id
 
     @property
     def owner(self) -> str:
@@ -260,7 +261,7 @@ class Exchange:
             pass
 
     async def _start(self, status: int, headers: list[Header]) -> None:
-        public_id = self._public_id.encode("ascii")
+        public_id = self.public_id.encode("ascii")
         headers += [(X_REQUEST_ID, public_id), *self._extra]
         if self.id_header != X_REQUEST_ID:
             headers.append((self.id_header, public_id))

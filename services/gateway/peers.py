@@ -66,4 +66,5 @@ class Peers:
         while True:
             await anyio.sleep(self._heartbeat_s)
             live = {known.instance for known in self._directory.instances("postprocessor")}
-            on_dead(self._missing.update(self._owners(), live, anyio.current_time()))
+            dead = self._missing.update(self._owners(), live, anyio.current_time())
+            on_dead(dead - self._liveness.alive)  # a registration may lapse while its process lives

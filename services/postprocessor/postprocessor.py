@@ -196,6 +196,7 @@ class Postprocessor:
         self._send(self._streams.expire(now_s, self._clock.unix_ms()))
         settings = self._runtime.settings
         workers = self._absent(self._absent_workers, "worker", settings.heartbeat_s, now_s)
+        workers -= self._workers.alive
         if workers:
             self._send(self._streams.lose(workers, settings.heartbeat_s, now_s))
         self._starve(now_s)
@@ -203,6 +204,7 @@ class Postprocessor:
         gateways = self._absent(
             self._absent_gateways, "gateway", settings.registration_ttl_s, now_s
         )
+        gateways -= self._gateways.alive
         if gateways:
             self._orphan(gateways)
         self._room.check()
@@ -223,7 +225,8 @@ class Postprocessor:
     def _absent(self, absences: Absences, service: str, seconds: float, now_s: float) -> set[str]:
         """Instances of `service` that have been gone for `seconds`.
 
-        A while, because a registration may lapse, with the bus, while its process lives.
+        A while, because a registration may lapse, with the bus, while its process lives. Who
+        answers all the same is not among the dead, see `Liveness.alive`.
         """
         present = {known.instance for known in self._runtime.directory.instances(service)}
         absences.update(present, now_s)

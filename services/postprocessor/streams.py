@@ -291,7 +291,7 @@ class Streams:
         """End the streams whose events go to `dead_readers`: nobody hears them."""
         return self._fail_where(
             lambda stream: (
-                stream.cancel(None, "the gateway died")
+                stream.fail("lost", "the gateway was cut off from the other services")
                 if stream.reply_subject in dead_readers
                 else None
             ),

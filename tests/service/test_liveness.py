@@ -24,9 +24,9 @@ async def test_a_peer_is_alive_while_it_serves_and_dead_once_it_is_gone() -> Non
     asking = Liveness(broker.connect(), lambda: ["peer-1"], probe_s=5, gone_s=0)
     async with serving("postprocessor", FAST, broker.connect()):
         await asking.probe()
-        assert asking.dead == frozenset()
+        assert (asking.dead, asking.alive) == (frozenset(), {"peer-1"})
     await asking.probe()
-    assert asking.dead == {"peer-1"}
+    assert (asking.dead, asking.alive) == ({"peer-1"}, frozenset())
     async with serving("postprocessor", FAST, broker.connect()):
         await asking.probe()
         assert asking.dead == frozenset()
@@ -60,7 +60,7 @@ async def test_a_peer_that_is_there_and_slow_is_not_dead() -> None:
     await bus.serve(subjects.ping("peer-1"), "q", never, max_in_flight=1)
     asking = Liveness(broker.connect(), lambda: ["peer-1"], probe_s=0.01, gone_s=0)
     await asking.probe()
-    assert asking.dead == frozenset()
+    assert (asking.dead, asking.alive) == (frozenset(), frozenset())
     await bus.close()
 
 

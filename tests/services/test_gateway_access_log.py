@@ -36,6 +36,17 @@ async def test_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     assert (said["prompt_tokens"], said["completion_tokens"], said["cached_tokens"]) == (7, 5, 3)
 
 
+async def test_the_clients_own_id_stands_beside_ours(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolrail.request")
+    async with stack() as s:
+        answer = s.visit(headers={"x-request-id": "my-own-id-42"})
+        rid = await s.peers.request()
+        await s.peers.finish(rid, *text("a"))
+        await answer.end()
+    said = line(caplog)
+    assert (said["request_id"], said["client_request_id"]) == (rid, "my-own-id-42")
+
+
 async def test_a_failure_of_ours_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "toolrail.request")
     async with stack() as s:

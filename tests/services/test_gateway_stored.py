@@ -279,6 +279,16 @@ async def test_a_background_response_needs_no_client() -> None:
         assert s.metric("toolrail_tokens_total", model="acme/demo", kind="completion") == 5
 
 
+async def test_what_is_too_large_to_be_stored_does_not_run_in_the_background() -> None:
+    async with serving_responses(max_stored_response_bytes=40) as s:
+        answer = s.visit(path=PATH, body=body(background=True, input="x" * 50))
+        await s.peers.request()
+        error = (await answer.end()).json["error"]
+        assert (answer.status, error["param"]) == (400, "input")
+        assert "40 bytes" in error["message"]
+        assert (await s.peers.cancelled()).request_id
+
+
 async def test_cancelling_frees_the_slot() -> None:
     async with serving_responses() as s:
         response = await begun(s)

@@ -6,6 +6,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
 
 from services.postprocessor.absences import Absences
 from services.postprocessor.main import main
@@ -33,6 +34,7 @@ from toolrail.messages import (
     Done,
     Failed,
     Guidance,
+    Instance,
     Resend,
     Sampling,
     Stream,
@@ -40,9 +42,11 @@ from toolrail.messages import (
     Usage,
     Want,
     decode_reply,
+    encode,
 )
 from toolrail.parsing import ParseSpec
 from toolrail.service import serving
+from toolrail.service.liveness import answerer
 from toolrail.telemetry import Telemetry
 
 pytestmark = pytest.mark.anyio
@@ -476,7 +480,32 @@ async def test_streams_of_a_gateway_that_the_bus_does_not_know_end_at_once() -> 
         await b.opened(stream())
         b.runtime.tasks.start_soon(b.postprocessor.watch_gateways)
         await until(lambda: b.worker.cancels)
-        assert (await b.gateway.last()).failed.code == "cancelled"  # type: ignore[union-attr]
+        assert (await b.gateway.last()).failed.code == "lost"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_gateway_whose_registration_lapses_is_dead_unless_it_answers(
+    *, answers: bool
+) -> None:
+    async with bench(probe_s=0.001, gone_s=3600.0) as b:
+        if answers:
+            await b.gateway.bus.serve(
+                subjects.ping("gateway-1"), "q", answerer(CollectorRegistry()), max_in_flight=9
+            )
+        b.runtime.tasks.start_soon(b.postprocessor.watch_gateways)
+        await b.gateway.bus.instances.put(
+            "gateway.gateway-1", encode(Instance(service="gateway", instance="gateway-1", pid=1))
+        )
+        await until(lambda: b.runtime.directory.instances("gateway"))
+        b.postprocessor.tick()
+        await b.opened(stream())
+        await turns(200)  # it has been asked
+        await b.gateway.bus.instances.delete("gateway.gateway-1")
+        await until(lambda: not b.runtime.directory.instances("gateway"))
+        b.postprocessor.tick()
+        b.time.pass_s(60)
+        b.postprocessor.tick()
+        assert len(b.postprocessor) == (1 if answers else 0)
 
 
 # Traces.

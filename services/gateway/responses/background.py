@@ -141,8 +141,7 @@ class _Work:
         accepted = await self._keeping.taken(reply, self._body)
         self._body = b""
         if not self._keeping.stored:
-            text = "the response could not be stored, and nobody waits for it"
-            self._run.refused = failure("unavailable", text, retryable=True)
+            self._run.refused = self._keeping.refusal()
             return None
         return accepted
 

@@ -16,9 +16,10 @@ import anyio.to_thread
 import msgspec
 from msgspec import Raw
 
+from services.gateway.failures import failure, failure_of
 from services.gateway.gateway import Gateway
-from toolrail.errors import ToolrailError
-from toolrail.messages import Accepted
+from toolrail.errors import CallerError, ToolrailError
+from toolrail.messages import Accepted, Failed
 from toolrail.openai.responses.kept import kept_items, references
 from toolrail.settings import GatewaySettings
 from toolrail.stored import StoredAnswer, StoredInput, expires_s
@@ -70,6 +71,7 @@ class Keeping:
         self._owner = owner
         self._answered = False
         self._max_bytes = _max_bytes(gateway.settings, owner)
+        self._too_large = False
         self.stored = False
 
     async def taken(self, accepted: Accepted, body: bytes) -> Accepted:
@@ -80,6 +82,17 @@ class Keeping:
         if wanted:
             self.stored = await self._keep_input(accepted, body)
         return accepted if self.stored else _not_stored(accepted)
+
+    def refusal(self) -> Failed:
+        """Why a response cannot run that nobody waits for: its input could not be kept."""
+        if not self._too_large:
+            text = "the response could not be stored, and nobody waits for it"
+            return failure("unavailable", text, retryable=True)
+        text = (
+            f"A background response must be stored, and a request of more than {self._max_bytes} "
+            "bytes is not. Send it without 'background'."
+        )
+        return failure_of(CallerError(text, param="input", code="string_above_max_length"))
 
     async def keep(self, response: bytes, *, runner: bool = False, streamed: bool = False) -> bool:
         """Keep the answer as it is now; whether that went well.
@@ -126,6 +139,7 @@ class Keeping:
 
     async def _keep_input(self, accepted: Accepted, body: bytes) -> bool:
         if len(body) > self._max_bytes:
+            self._too_large = True
             return self._failed("too_large")
         stored, ttl_s = self._gateway.stored, self._settings.stored_response_ttl_s
         try:

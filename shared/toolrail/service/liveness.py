@@ -33,6 +33,7 @@ class Liveness:
 
     Attributes:
         dead: those that are gone now.
+        alive: those that answered last time, whatever became of their registrations.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Liveness:
     ) -> None:
         """`peers` names the instances to ask; `probe_s` and `gone_s` are the settings."""
         self.dead: frozenset[str] = frozenset()
+        self.alive: frozenset[str] = frozenset()
         self._bus = bus
         self._peers = peers
         self._probe_s = probe_s
@@ -66,11 +68,13 @@ class Liveness:
     async def probe(self) -> None:
         """Ask all of them once, at the same time; takes about `probe_s` at most."""
         peers = set(self._peers())
+        answered: set[str] = set()
         self._gone_since = {p: since for p, since in self._gone_since.items() if p in peers}
         with Telemetry().attached(UNTRACED):
             async with anyio.create_task_group() as tasks:
                 for peer in peers:
-                    tasks.start_soon(self._ask, peer)
+                    tasks.start_soon(self._ask, peer, answered)
+        self.alive = frozenset(answered)
         now = anyio.current_time()
         self.dead = frozenset(
             peer for peer, since in self._gone_since.items() if now - since >= self._gone_s
@@ -80,7 +84,7 @@ class Liveness:
         """Since when nobody is there under this name, on the loop's clock; None: somebody is."""
         return self._gone_since.get(peer)
 
-    async def _ask(self, peer: str) -> None:
+    async def _ask(self, peer: str, answered: set[str]) -> None:
         async with self._limit:
             try:
                 await self._bus.request(subjects.ping(peer), b"", timeout_s=self._probe_s)
@@ -90,6 +94,7 @@ class Liveness:
                 # There and slow, or it is we who are cut off: no news.
                 self._gone_since.pop(peer, None)
             else:
+                answered.add(peer)
                 self._gone_since.pop(peer, None)
 
 
