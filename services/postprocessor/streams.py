@@ -145,13 +145,13 @@ class Streams:
         """
         batch = Batch()
         stream = self._open.get(cancel.request_id)
-        if stream is not None and cancel.term // TERM_STEP < stream.term // TERM_STEP:
-            return batch  # its gateway has handed it on since: a former owner was meant
-        if cancel.term > (0 if stream is None else stream.term):
-            self._remembered.outrank(cancel.request_id, cancel.term)
-        if stream is not None and cancel.term > stream.term:
+        if stream is None:
+            if cancel.term:
+                self._remembered.outrank(cancel.request_id, cancel.term)
+        elif cancel.term > stream.term:
             self._outranked(stream, cancel.term, batch)
-        elif stream is not None:
+        elif cancel.term // TERM_STEP == stream.term // TERM_STEP:
+            # Else its gateway has handed it on since: a former owner was meant.
             outcome = stream.cancel(cancel.choice, cancel.reason)
             self._add(Happening(stream, outcome), now_s, batch)
         return batch
@@ -174,10 +174,6 @@ class Streams:
         said = self._remembered.said((request_id, None))
         if said is not None and said.term >= term and said.failed is not None:
             failed = said.failed
-            if failed.code == "cancelled":  # not by who asks: it was taken for dead
-                failed = failure(
-                    request_id, "lost", "the gateway was cut off from the other services"
-                )
         else:
             failed = msgspec.structs.replace(
                 failure(request_id, "lost", "the end of the answer was lost"),
